@@ -5,7 +5,9 @@
 //! all pending hosts together, one round at a time. A host stays pending even if it is heard again: a device may refuse
 //! it already.
 
+use crate::engine::FenceCause;
 use crate::server::LockServer;
+use crate::sessions::FenceState;
 use braid_base::limits::{self, Settings};
 use braid_base::{Generation, Now, Time};
 use braid_machine::{Effects, Ignored, OpId, Part};
@@ -32,19 +34,6 @@ pub(crate) struct Fencing {
     pub decisions: VecDeque<FenceDecision>,
     /// When the monitor last said that no device is unavailable.
     devices_served: Option<Time>,
-}
-
-/// Why a host is fenced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FenceCause {
-    /// It was silent for too long.
-    Silent,
-    /// It is heard, and has not given back a lock that another host waits for.
-    KeepsLocks,
-    /// It believes that it holds a lock that another host holds.
-    Conflict,
-    /// Another process had it fenced.
-    Fenced,
 }
 
 /// A decision to fence a host, for people.
@@ -85,6 +74,15 @@ impl Fencing {
     /// True if the host was fenced since the start.
     pub fn has_fenced(&self, host: Generation) -> bool {
         self.fenced.contains(&host)
+    }
+
+    /// Whether a host may be served.
+    pub fn fence_state(&self, host: Generation) -> FenceState {
+        match (self.pending.contains(&host), self.fenced.contains(&host)) {
+            (_, true) => FenceState::Fenced,
+            (true, false) => FenceState::Doomed,
+            (false, false) => FenceState::Served,
+        }
     }
 
     /// True if the monitor has said lately that no device is unavailable.
@@ -159,6 +157,7 @@ impl LockServer {
         for host in hosts {
             if !self.fencing.refuses(*host) && self.fencing.pending.len() < PENDING_MAX {
                 self.fencing.add(*host, FenceCause::Silent);
+                self.engine.set_doomed(*host);
             }
         }
         self.fence_pending(now, out);
@@ -175,7 +174,7 @@ impl LockServer {
         if answer.unavailable.is_empty() {
             self.fencing.devices_served = Some(now.time);
         } else if self.config.serves_volumes {
-            self.restart_eviction_timers();
+            self.engine.restart_eviction_timers();
         }
         match self.fencing.on_answer(&Ctx { now, settings: &self.config.settings, out }, answer) {
             Some(hosts) => self.on_fenced(now, hosts, out),
@@ -188,10 +187,11 @@ impl LockServer {
     /// never releases its locks, and late copies of its requests would renew its lease.
     fn add_fenced_elsewhere(&mut self, answer: &MonitorAnswer) {
         let Some(membership) = &answer.membership else { return };
-        for host in self.sessions.keys().filter(|host| membership.fence.refuses(**host)) {
-            if !self.fencing.has_fenced(*host) {
-                self.fencing.add(*host, FenceCause::Fenced);
-            }
+        let is_new = |host: &Generation| membership.fence.refuses(*host) && !self.fencing.has_fenced(*host);
+        let fenced: Vec<_> = self.engine.hosts().filter(is_new).collect();
+        for host in fenced {
+            self.fencing.add(host, FenceCause::Fenced);
+            self.engine.set_doomed(host);
         }
     }
 
@@ -200,8 +200,9 @@ impl LockServer {
         for host in hosts {
             self.counters.fenced += 1;
             self.fencing.end(host);
-            self.end_fenced(now, host, out);
+            self.engine.set_fenced(now.time, host);
         }
+        self.tell(out);
         self.serve_if_recovered(now, out);
     }
 }

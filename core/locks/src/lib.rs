@@ -4,10 +4,11 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`table`] | the table of held and waiting locks: used by lock servers, devices and hosts alike |
-//! | [`server`] | the lock server's machine: checks who may speak, and routes each message |
-//! | `lock_requests` | lock, unlock, yield and revoke |
-//! | `fence_rounds` | fencing of silent hosts |
-//! | [`sessions`] | the server's data on each host |
+//! | [`engine`] | the locks of hosts from the request to their end, and which hosts are to be fenced; calls in, events out |
+//! | [`sessions`] | the engine's data on each host |
+//! | [`server`] | the lock server's machine: an engine with messages, a disk and the monitor |
+//! | `lock_requests` | the messages in which hosts request locks |
+//! | `fence_rounds` | fencing of hosts by the monitor |
 //! | [`host_list`] | the hosts that may hold locks, on disk |
 //! | `counters` | the counters of a lock server |
 //! | [`client`] | a host's client: its lock requests, its cached locks, and the turns of its holders |
@@ -25,6 +26,7 @@
 
 pub mod client;
 mod counters;
+pub mod engine;
 mod fence_rounds;
 pub mod host_list;
 mod lock_requests;
@@ -33,7 +35,8 @@ pub mod sessions;
 pub mod table;
 
 pub use counters::LockServerCounters;
-pub use fence_rounds::{FenceCause, FenceDecision};
+pub use engine::{FenceCause, LockEngine};
+pub use fence_rounds::FenceDecision;
 pub use host_list::{DISK_BYTES, ListError, empty_list};
 pub use server::{LockServer, LockServerConfig, LockService};
 pub use sessions::LockName;

@@ -1,4 +1,4 @@
-//! A lock server's data on each host.
+//! A lock engine's data on each host.
 
 use braid_base::{Generation, ObjectId, Time};
 use braid_wire::{LockExtent, LockTerm};
@@ -17,6 +17,7 @@ pub struct LockName {
 pub(crate) struct Session {
     /// When its last message came.
     pub last_heard: Time,
+    pub fence_state: FenceState,
     /// The host has reasserted all locks that it holds from before the server's restart.
     pub complete: bool,
     /// The host has to be in the list on disk, since it may hold locks.
@@ -37,7 +38,18 @@ pub(crate) struct Session {
     pub wanted_at: Option<Time>,
 }
 
-/// What the server knows of a lock beyond the table.
+/// Whether a host is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FenceState {
+    #[default]
+    Served,
+    /// It is to be fenced: some device may still serve it.
+    Doomed,
+    /// No device serves it.
+    Fenced,
+}
+
+/// What the engine knows of a lock beyond the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLock {
     /// Cached locks are revoked as soon as a request waits for them; others only after a while.
@@ -49,13 +61,18 @@ pub(crate) struct HeldLock {
 
 /// A host's lock request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LockDetails {
+pub struct LockDetails {
     pub object: ObjectId,
     pub extents: Vec<LockExtent>,
     pub term: LockTerm,
 }
 
 impl Session {
+    /// The locks that it holds or waits for. `host` is its own generation.
+    pub fn names(&self, host: Generation) -> impl Iterator<Item = LockName> + '_ {
+        self.lock_ids.keys().map(move |lock_id| LockName { host, lock_id: *lock_id })
+    }
+
     /// The number of its locks and lock requests.
     pub fn len(&self) -> usize {
         self.lock_ids.len() + self.deferred.len()

@@ -31,7 +31,7 @@ impl MetadataServer {
     /// A host has an allotment.
     pub(crate) fn on_host_found(&mut self, now: Now, host: Generation, out: &mut Effects) {
         self.reclaim.add_host(host);
-        if !self.locks.has_session(host) {
+        if !self.locks.engine().has_session(host) {
             self.absent.found.insert(host);
             self.fence_for_good(now, out);
         }
@@ -51,11 +51,16 @@ impl MetadataServer {
         }
         self.absent.next = Some(next);
         let before = std::mem::take(&mut self.absent.found);
-        self.fence_absent(now, before.into_iter().filter(|host| !self.locks.has_session(*host)).collect(), out);
+        self.fence_absent(
+            now,
+            before.into_iter().filter(|host| !self.locks.engine().has_session(*host)).collect(),
+            out,
+        );
         let (locks, own) = (&self.locks, self.config.generation);
-        let answered = self.store.hosts_with_answers().filter(|host| *host != own && !locks.has_session(*host));
+        let answered =
+            self.store.hosts_with_answers().filter(|host| *host != own && !locks.engine().has_session(*host));
         self.absent.found = answered.collect();
-        if self.reclaim.forget_hosts(|host| !locks.has_session(host)) {
+        if self.reclaim.forget_hosts(|host| !locks.engine().has_session(host)) {
             self.reclaim.add_step(Step::FindHosts(None));
         }
     }
@@ -73,7 +78,7 @@ impl MetadataServer {
 
     /// Hosts that are gone, or seem to be, and whose blocks come back.
     pub(crate) fn hosts_with_allotments_to_reclaim(&self) -> impl Iterator<Item = Generation> {
-        let absent = self.absent.found.iter().filter(|host| !self.locks.has_session(**host));
+        let absent = self.absent.found.iter().filter(|host| !self.locks.engine().has_session(**host));
         self.reclaim.gone().chain(absent.copied())
     }
 }

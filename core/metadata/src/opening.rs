@@ -83,7 +83,7 @@ impl NewFile {
             [(existence, extent(EXISTENCE_LOCK, LockMode::Shared)), (data, extent(DATA_LOCK, LockMode::Exclusive))];
         let is_open = match is_first {
             true => locks.grant(now, host, ObjectId(attributes.inode.0), &both, out),
-            false => locks.holds(host, &[existence, data]),
+            false => locks.engine().holds(host, &[existence, data]),
         };
         Ok(if is_open { FileResult::Opened(attributes) } else { FileResult::Created { attributes, is_new: true } })
     }

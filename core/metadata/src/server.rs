@@ -600,16 +600,11 @@ impl MetadataServer {
         forward(DiskPart::Locks, effects, out, |tag| lease.on_issue(now.time, tag), |effect, _| sent.push(effect));
         for effect in sent {
             match effect {
-                Effect::Send { to: NodeId::Host(LockServer::OWN), message } => {
-                    // A lock of the server itself is granted.
-                    if let Message::LockAnswer(LockAnswer { reply: LockReply::Granted { lock_id, .. }, .. }) = message {
-                        self.reclaim.on_granted(lock_id);
-                    }
-                }
                 Effect::Send { to: NodeId::Host(_), .. } => self.lease.send(now.time, effect, out),
                 effect => out.push(effect),
             }
         }
+        self.locks.take_own_granted().into_iter().for_each(|lock| self.reclaim.on_granted(lock));
         result
     }
 

@@ -377,14 +377,14 @@ fn report(node: &Node, id: FileSystemId, address: &str) -> ServiceReport {
     let Some(server) = node.server().filter(|_| node.state() == NodeState::Owns) else {
         return ServiceReport::default();
     };
-    let of_hosts = server.locks().lock_counts().take(HOSTS_SHOWN_MAX);
+    let of_hosts = server.locks().engine().lock_counts().take(HOSTS_SHOWN_MAX);
     let count = |(host, held, waiting): (Generation, usize, usize)| {
         (host.0, LockCounts { held: held as u64, waiting: waiting as u64 })
     };
     let (hosts, locks) = of_hosts.map(count).unzip();
     let room = server.room();
     let own = [
-        ("sessions", server.locks().hosts().count() as u64),
+        ("sessions", server.locks().engine().hosts().count() as u64),
         ("orphans", server.unlinked_inodes() as u64),
         ("room_used_blocks", room.used),
         ("room_blocks", room.blocks),

@@ -104,7 +104,8 @@ impl Server for LockServer {
     }
 
     fn counted(&self) -> Vec<(&'static str, u64)> {
-        let filled = [("hosts", self.hosts().count() as u64), ("requests_in_table", self.requests() as u64)];
+        let filled =
+            [("hosts", self.engine().hosts().count() as u64), ("requests_in_table", self.engine().requests() as u64)];
         self.counters().list().into_iter().chain(filled).collect()
     }
 }

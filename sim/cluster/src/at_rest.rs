@@ -207,7 +207,7 @@ pub(super) fn check_lock_server(cluster: &Cluster, id: LockServerId) -> Result<(
     if server.service() != LockService::Serving {
         return failed("lock-server-unusable", format!("{id} does not serve: {:?}", server.service()));
     }
-    match server.lock_ids().find(|(_, state)| *state == LockState::Waiting) {
+    match server.engine().lock_ids().find(|(_, state)| *state == LockState::Waiting) {
         Some((lock_id, _)) => failed("left-waiting", format!("{lock_id:?} still waits in {id}")),
         None => Ok(()),
     }

@@ -135,7 +135,7 @@ impl Server {
         if let Some(reply) = answers.get(&sequence) {
             let reply = match reply.clone() {
                 Ok(FileResult::Created { attributes, is_new: true })
-                    if opens && self.locks.holds(host, &opening_locks(sequence)) =>
+                    if opens && self.locks.engine().holds(host, &opening_locks(sequence)) =>
                 {
                     Ok(FileResult::Opened(attributes))
                 }
@@ -283,7 +283,7 @@ impl Server {
 
     /// The hosts that hold locks.
     pub fn holders(&self) -> BTreeSet<Generation> {
-        self.locks.lock_ids().map(|(name, _)| name.host).collect()
+        self.locks.engine().lock_ids().map(|(name, _)| name.host).collect()
     }
 }
 

@@ -42,6 +42,7 @@ fn a_host_that_keeps_a_lock_of_a_volume_is_fenced_whether_the_lock_is_cached_or_
         assert_eq!(bench.fence_decisions(), [(ONE, FenceCause::KeepsLocks)]);
         bench.fence_all();
         assert_eq!(bench.hear(TWO), granted(1, true));
+        assert_eq!((bench.server.counters().evicted, bench.server.counters().fenced), (1, 1));
     }
 }
 

@@ -7,30 +7,6 @@ fn unlocked(lock_id: u64) -> Option<LockReply> {
 }
 
 #[test]
-fn a_lock_request_is_granted_and_unlocked() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
-    assert_eq!(bench.hear(ONE), granted(1, false));
-    bench.lock(TWO, 1, Shared, (8, 8), PATIENT);
-    assert_eq!(bench.hear(TWO), granted(1, false));
-    bench.unlock(ONE, 1);
-    assert_eq!(bench.hear(ONE), unlocked(1));
-    assert_eq!(bench.server.lock_ids().count(), 1);
-}
-
-#[test]
-fn a_waiting_request_is_granted_in_its_turn_and_reported_as_having_waited() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
-    bench.lock(TWO, 1, Shared, (4, 8), PATIENT);
-    bench.lock(THREE, 1, Shared, (0, 8), PATIENT);
-    assert_eq!((bench.hear(TWO), bench.hear(THREE)), (None, None));
-    bench.unlock(ONE, 1);
-    assert_eq!((bench.hear(TWO), bench.hear(THREE)), (granted(1, true), granted(1, true)));
-    assert_eq!(bench.server.counters().waits, 2);
-}
-
-#[test]
 fn repeated_requests_are_answered_as_the_first() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
@@ -38,7 +14,7 @@ fn repeated_requests_are_answered_as_the_first() {
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), granted(1, false)));
     bench.lock(TWO, 7, Exclusive, (0, 8), PATIENT);
     bench.lock(TWO, 7, Exclusive, (0, 8), PATIENT);
-    assert_eq!(bench.server.lock_ids().count(), 2);
+    assert_eq!(bench.server.engine().lock_ids().count(), 2);
     bench.unlock(ONE, 1);
     bench.unlock(ONE, 1);
     bench.hear(ONE);
@@ -46,16 +22,6 @@ fn repeated_requests_are_answered_as_the_first() {
     bench.lock(TWO, 7, Exclusive, (0, 8), PATIENT);
     assert_eq!((bench.hear(TWO), bench.hear(TWO), bench.hear(TWO)), (granted(7, true), granted(7, true), None));
     assert_eq!((bench.server.counters().locks, bench.server.counters().unlocks), (2, 1));
-}
-
-#[test]
-fn a_place_in_the_queue_can_be_given_back() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Shared, (0, 8), PATIENT);
-    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
-    bench.lock(THREE, 1, Shared, (0, 8), PATIENT);
-    bench.unlock(TWO, 1);
-    assert_eq!((bench.hear(TWO), bench.hear(THREE)), (unlocked(1), granted(1, true)));
 }
 
 #[test]
@@ -84,18 +50,10 @@ fn the_impatient_are_refused_when_they_have_waited_for_long() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
     bench.lock(TWO, 1, Exclusive, (0, 8), IMPATIENT);
-    bench.lock(THREE, 1, Exclusive, (0, 8), PATIENT);
     bench.pass(settings().lock_timeout - Duration::from_nanos(1));
     assert_eq!(bench.hear(TWO), None);
     bench.pass(Duration::from_nanos(1));
     assert_eq!(bench.hear(TWO), Some(LockReply::Refused { lock_id: 1, refusal: LockRefusal::Timeout }));
-    bench.lock(TWO, 2, Exclusive, (0, 8), IMPATIENT);
-    bench.unlock(ONE, 1);
-    assert_eq!(bench.hear(THREE), granted(1, true));
-    bench.unlock(THREE, 1);
-    assert_eq!(bench.hear(TWO), granted(2, true));
-    bench.pass(settings().lock_timeout);
-    assert_eq!(bench.hear(TWO), None, "not refused, since it was granted in time");
     assert_eq!(bench.server.counters().timeouts, 1);
 }
 
@@ -127,55 +85,6 @@ fn cached_locks_are_revoked_until_they_are_returned() {
 }
 
 #[test]
-fn a_lock_that_no_request_waits_for_any_more_is_not_revoked_again() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
-    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
-    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), revoke(&[1])));
-    bench.unlock(TWO, 1);
-    bench.pass(settings().resend_min * 3);
-    assert_eq!(bench.hear(ONE), None);
-    bench.lock(TWO, 2, Exclusive, (0, 8), PATIENT);
-    assert_eq!(bench.hear(ONE), revoke(&[1]));
-}
-
-#[test]
-fn a_cached_lock_with_a_waiter_at_its_grant_is_revoked_at_once() {
-    let mut bench = Bench::new();
-    for host in [ONE, TWO, THREE] {
-        bench.lock(host, 1, Exclusive, (0, 8), LockTerm::Cached);
-    }
-    bench.say(ONE, LockCommand::Yield { lock_ids: vec![1] });
-    assert_eq!((bench.hear(TWO), bench.hear(TWO)), (granted(1, true), revoke(&[1])));
-}
-
-#[test]
-fn a_cached_lock_is_revoked_for_a_conflicting_request_of_its_own_host() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Shared, (0, 8), LockTerm::Cached);
-    bench.hear(ONE);
-    bench.lock(ONE, 2, Exclusive, (0, 8), LockTerm::Cached);
-    assert_eq!(bench.hear(ONE), revoke(&[1]));
-}
-
-/// The host may not know the lock: its Lock came late, after its Unlock.
-#[test]
-fn locks_of_transactions_are_revoked_after_blocking_others_for_long() {
-    let mut bench = Bench::new();
-    bench.unlock(ONE, 1);
-    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
-    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (unlocked(1), granted(1, false)));
-    bench.pass(settings().resend_min);
-    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
-    bench.pass(settings().resend_min - Duration::from_nanos(1));
-    assert_eq!(bench.hear(ONE), None);
-    bench.pass(Duration::from_nanos(1));
-    assert_eq!(bench.hear(ONE), revoke(&[1]));
-    bench.say(ONE, LockCommand::Yield { lock_ids: vec![1] });
-    assert_eq!(bench.hear(TWO), granted(1, true));
-}
-
-#[test]
 fn a_lock_over_others_of_its_host_is_granted_at_once_or_refused() {
     let mut bench = Bench::new();
     let over = |bench: &mut Bench, lock_id, range, over: &[u64]| {
@@ -202,7 +111,7 @@ fn a_lock_over_others_of_its_host_is_granted_at_once_or_refused() {
     bench.unlock(ONE, 3);
     let heard = [ONE, THREE, TWO].map(|host| bench.hear(host));
     assert_eq!(heard, [unlocked(3), granted(1, true), granted(2, true)]);
-    assert_eq!(bench.server.lock_ids().count(), 4);
+    assert_eq!(bench.server.engine().lock_ids().count(), 4);
 }
 
 #[test]

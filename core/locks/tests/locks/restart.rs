@@ -101,7 +101,7 @@ fn a_host_that_does_not_know_of_the_restart_learns_of_it_and_gets_no_lock_yet() 
     // The host has reasserted its locks, so a request with the earlier start must be a late copy.
     bench.say_to(Generation(1), ONE, lock(7, (70, 1)));
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), Some(LockReply::Heartbeat)));
-    assert_eq!(bench.server.lock_ids().count(), 2);
+    assert_eq!(bench.server.engine().lock_ids().count(), 2);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_duplicate_lock_request_does_not_replace_a_reported_lock() {
     let heard: Vec<_> = std::iter::from_fn(|| bench.hear(ONE)).collect();
     let granted = || granted(1, false).expect("a grant");
     assert_eq!(heard, [LockReply::Heartbeat, granted(), granted(), LockReply::Heartbeat]);
-    assert_eq!(bench.server.lock_ids().count(), 1);
+    assert_eq!(bench.server.engine().lock_ids().count(), 1);
 }
 
 /// Late copies: to another start, or from before the host had reasserted everything.
@@ -126,7 +126,7 @@ fn late_copies_of_requests_for_held_locks_are_ignored() {
     bench.say(ONE, LockCommand::Heartbeat);
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), None));
-    assert_eq!(bench.server.lock_ids().count(), 0);
+    assert_eq!(bench.server.engine().lock_ids().count(), 0);
     bench.say(TWO, LockCommand::Heartbeat);
     // Also when the host has been forgotten since: it is not rejected as fenced.
     bench.pass(settings().host_lease * 2);

@@ -73,36 +73,13 @@ fn a_silent_host_is_fenced_though_each_waiter_waits_for_moments_only() {
 }
 
 #[test]
-fn a_silent_host_that_blocks_no_request_is_left_alone_for_ten_leases() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
-    bench.pass(settings().host_lease * 10);
-    assert!(bench.fences.is_empty());
-    bench.pass(settings().host_lease / 8);
-    assert_eq!(bench.fences.len(), 1);
-    bench.fence_all();
-    assert_eq!(bench.server.lock_ids().count(), 0);
-}
-
-#[test]
-fn a_host_that_speaks_keeps_what_others_want() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
-    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
-    bench.pass_with(settings().host_lease * 20, &[ONE, TWO]);
-    assert!(bench.fences.is_empty());
-    bench.unlock(ONE, 1);
-    assert_eq!(bench.hear(TWO), granted(1, true));
-}
-
-#[test]
 fn a_silent_host_that_holds_nothing_is_forgotten_with_its_place_in_the_queue() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
     bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
     bench.pass_with(settings().host_lease + SECOND, &[ONE]);
     assert!(bench.fences.is_empty());
-    assert_eq!(bench.server.lock_ids().count(), 1);
+    assert_eq!(bench.server.engine().lock_ids().count(), 1);
     bench.unlock(ONE, 1);
     bench.pass(settings().host_lease + SECOND);
     assert_eq!(bench.server.counters().list_writes, 4, "two hosts were added and removed");
@@ -110,23 +87,6 @@ fn a_silent_host_that_holds_nothing_is_forgotten_with_its_place_in_the_queue() {
     bench.restart();
     bench.lock(TWO, 2, Exclusive, (0, 8), PATIENT);
     assert_eq!(bench.hear(TWO), granted(2, false));
-}
-
-/// The host would believe in a grant that the server has forgotten.
-#[test]
-fn a_host_that_is_forgotten_is_granted_nothing_on_the_way_out() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
-    bench.lock(TWO, 1, Exclusive, (0, 16), PATIENT);
-    bench.lock(TWO, 2, Exclusive, (8, 8), PATIENT);
-    bench.lock(ONE, 2, Exclusive, (12, 2), PATIENT);
-    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), None));
-    bench.pass_with(settings().host_lease + SECOND, &[ONE]);
-    assert_eq!(bench.server.lock_ids().count(), 2, "TWO is forgotten");
-    assert_eq!(bench.hear(TWO), None);
-    let told: Vec<_> =
-        std::iter::from_fn(|| bench.hear(ONE)).filter(|reply| Some(reply) != revoke(&[1]).as_ref()).collect();
-    assert_eq!(told, Vec::from_iter(granted(2, true)));
 }
 
 /// The list is being written without the host when it comes back.
@@ -161,7 +121,7 @@ fn a_host_that_is_forgotten_while_the_list_is_being_written_is_to_stay_in_it() {
     bench.lock(ONE, 2, Exclusive, (0, 8), PATIENT);
     bench.stalled = false;
     bench.run_disk();
-    assert_eq!(bench.server.lock_ids().count(), 2);
+    assert_eq!(bench.server.engine().lock_ids().count(), 2);
     bench.pass_with(settings().host_lease * 2, &[ONE]);
     bench.restart();
     bench.pass(SECOND);
@@ -186,55 +146,6 @@ fn hosts_that_fall_silent_together_are_fenced_together_and_those_later_in_the_ne
     assert_eq!(bench.hear(THREE), granted(1, true));
 }
 
-#[test]
-fn a_host_that_speaks_and_keeps_a_cached_lock_that_others_want_is_fenced_after_a_while() {
-    let mut bench = Bench::new();
-    let limit = settings().lock_eviction.expect("it is limited");
-    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
-    bench.pass_with(limit * 2, &[ONE, TWO]);
-    bench.lock(TWO, 1, Exclusive, (0, 8), LockTerm::Cached);
-    bench.pass_with(limit - SECOND, &[ONE, TWO]);
-    assert!(bench.fences.is_empty(), "it has some time left");
-    assert_eq!(bench.server.fence_decisions().next(), None);
-    bench.pass_with(SECOND * 2, &[TWO]);
-    assert_eq!(bench.fences.front().map(|(_, hosts)| hosts.clone()), Some(vec![ONE]));
-    assert_eq!(bench.fence_decisions(), [(ONE, FenceCause::KeepsLocks)]);
-    assert_eq!(bench.hear(TWO), None, "a device may still serve the other host");
-    bench.fence_all();
-    bench.pass_with(settings().host_lease, &[TWO]);
-    assert_eq!(bench.hear(TWO), granted(1, true));
-    assert_eq!((bench.server.counters().evicted, bench.server.counters().fenced), (1, 1));
-}
-
-#[test]
-fn hosts_that_give_back_locks_in_time_or_are_pardoned_are_not_evicted() {
-    let limit = settings().lock_eviction.expect("it is limited");
-    let mut bench = Bench::new();
-    for lock_id in 1..4 {
-        for (host, other) in [(ONE, TWO), (TWO, ONE)] {
-            bench.lock(host, lock_id, Exclusive, (0, 8), LockTerm::Cached);
-            bench.pass_with(limit - SECOND * 2, &[ONE, TWO]);
-            bench.unlock(other, if host == ONE { lock_id - 1 } else { lock_id });
-        }
-    }
-    // Nobody else wants it; or only the process of the server; or it is not cached.
-    bench.unlock(TWO, 3);
-    bench.lock(ONE, 9, Exclusive, (0, 8), LockTerm::Cached);
-    let mut out = Effects::new();
-    assert!(bench.server.lock_own(bench.now, 1, OBJECT, &extents(Exclusive, &[(0, 8)]), &mut out));
-    bench.lock(ONE, 10, Exclusive, (8, 8), PATIENT);
-    bench.lock(TWO, 10, Exclusive, (8, 8), PATIENT);
-    bench.pass_with(limit * 2, &[ONE, TWO]);
-    bench.lock(TWO, 11, Exclusive, (0, 8), LockTerm::Cached);
-    for _ in 0..3 {
-        bench.pass_with(limit - SECOND * 2, &[ONE, TWO]);
-        bench.server.restart_eviction_timers();
-    }
-    assert!(bench.fences.is_empty(), "{:?}", bench.fences);
-    bench.pass_with(limit + SECOND, &[TWO]);
-    assert_eq!(bench.fences.pop_front().map(|(_, hosts)| hosts), Some(vec![ONE]));
-}
-
 /// Otherwise live hosts would lose their place to the first stranger whose message is read after the pause.
 #[test]
 fn a_suspended_server_forgets_no_host_whose_messages_it_has_not_read() {
@@ -244,7 +155,7 @@ fn a_suspended_server_forgets_no_host_whose_messages_it_has_not_read() {
     bench.now.time = bench.now.time.after(settings().host_lease * 2);
     bench.say(ONE, LockCommand::Heartbeat);
     assert_eq!(bench.hear(ONE), Some(LockReply::Rejected { rejection: Rejection::TooManyHosts }));
-    assert!((0..limits::HOSTS_MAX as u32).all(|number| bench.server.has_session(known(number))));
+    assert!((0..limits::HOSTS_MAX as u32).all(|number| bench.server.engine().has_session(known(number))));
     bench.pass_with(settings().host_lease * 2, &[known(0)]);
     bench.say(ONE, LockCommand::Heartbeat);
     assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "then their silence counts");

@@ -18,7 +18,7 @@ fn requests_that_make_no_sense_are_refused() {
             assert_eq!(bench.hear(ONE), Some(LockReply::Refused { lock_id, refusal: LockRefusal::Malformed }));
         }
     }
-    assert_eq!(bench.server.lock_ids().count(), 0);
+    assert_eq!(bench.server.engine().lock_ids().count(), 0);
 }
 
 #[test]

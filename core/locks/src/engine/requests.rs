@@ -1,0 +1,295 @@
+//! Lock, unlock, yield and revoke: the locks of hosts from the request to their end.
+//!
+//! The locks in the table are exactly those in the sessions of their hosts, and those of the process itself. A held cached lock that
+//! another request waits for is being revoked.
+
+use super::{EngineEvent, EngineTimer, FenceCause, LockEngine};
+use crate::sessions::{FenceState, HeldLock, LockDetails, LockName, Session};
+use crate::table::{LockState, Locked};
+use braid_base::{Generation, ObjectId, Time, limits};
+use braid_wire::{LockExtent, LockTerm};
+use std::collections::BTreeMap;
+
+/// What becomes of a lock request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acceptance {
+    /// It is granted, waits, or is deferred: events tell.
+    Accepted,
+    /// It was deferred before.
+    InProgress,
+    /// There is no room for it.
+    NoRoom,
+    /// Another host holds a lock that conflicts with it.
+    Conflicts,
+}
+
+impl LockEngine {
+    /// A new request for a lock. If its host may not be granted anything yet, it is deferred until [`LockEngine::ask_deferred`], and the
+    /// host is to be listed.
+    pub fn ask(&mut self, now: Time, name: LockName, asked: LockDetails, may_grant: bool) -> Acceptance {
+        let session = &self.sessions[&name.host];
+        if session.deferred.iter().any(|(deferred, _)| *deferred == name.lock_id) {
+            return Acceptance::InProgress;
+        }
+        if !self.has_room(session, asked.extents.len()) || session.deferred.len() >= limits::OPERATIONS_MAX {
+            return Acceptance::NoRoom;
+        }
+        let is_served = may_grant && session.listed;
+        self.count_extents(name.host, asked.extents.len());
+        if is_served {
+            self.enqueue(now, name, asked);
+        } else {
+            let session = self.sessions.get_mut(&name.host).expect("just seen");
+            session.deferred.push((name.lock_id, asked));
+            session.listed = true;
+            self.events.push_back(EngineEvent::Listed);
+        }
+        Acceptance::Accepted
+    }
+
+    /// The reassertion of a lock that a host held before its server restarted. If another host holds it, one of them may be writing
+    /// without right: this one is doomed.
+    pub fn reassert(&mut self, name: LockName, asked: &LockDetails, cached: bool) -> Acceptance {
+        // A share does not count here: the host holds the lock already.
+        let is_full = self.extents + asked.extents.len() > limits::LOCK_EXTENTS_MAX;
+        if is_full || self.table.len() >= limits::LOCK_REQUESTS_MAX {
+            return Acceptance::NoRoom;
+        }
+        // A host may hold a lock over others of its own.
+        if !self.table.hold_beside(name, asked.object, &asked.extents, |other| other.host == name.host) {
+            self.doom(name.host, FenceCause::Conflict);
+            return Acceptance::Conflicts;
+        }
+        // A late copy of the first request for this lock may have come before.
+        let session = self.sessions.get_mut(&name.host).expect("it was just heard");
+        drop_deferred(session, &mut self.extents, name.lock_id);
+        self.add_held(name, cached, asked.extents.len());
+        self.events.push_back(EngineEvent::Granted { name, waited: false });
+        Acceptance::Accepted
+    }
+
+    /// A request for a lock over others of its host, which is granted at once or not at all. Who waits for the others is passed.
+    pub fn ask_over(&mut self, now: Time, name: LockName, asked: &LockDetails, over: &[u64]) -> Acceptance {
+        if self.table.state(name).is_some() || !self.has_room(&self.sessions[&name.host], asked.extents.len()) {
+            return Acceptance::NoRoom;
+        }
+        let belongs = |other: LockName| other.host == name.host && over.contains(&other.lock_id);
+        if !self.table.hold_beside(name, asked.object, &asked.extents, belongs) {
+            return Acceptance::Conflicts;
+        }
+        self.add_held(name, false, asked.extents.len());
+        self.events.push_back(EngineEvent::Granted { name, waited: false });
+        // It is held before requests that wait for the others.
+        if self.table.wanted(name) {
+            self.want_back(now, &[name]);
+        }
+        Acceptance::Accepted
+    }
+
+    /// Grants a host locks that are free, without having been asked for them, and without an event: the caller tells the host. They are
+    /// cached. All are granted or none. False if none is.
+    pub fn grant(&mut self, now: Time, host: Generation, object: ObjectId, locks: &[(u64, LockExtent)]) -> bool {
+        let may_hold =
+            |session: &&Session| session.listed && session.complete && session.fence_state == FenceState::Served;
+        let Some(session) = self.sessions.get(&host).filter(may_hold) else { return false };
+        let is_new = |lock_id: u64| self.table.state(LockName { host, lock_id }).is_none();
+        if !locks.iter().all(|(lock_id, _)| is_new(*lock_id)) || !self.has_room(session, locks.len()) {
+            return false;
+        }
+        for (granted, (lock_id, extent)) in locks.iter().enumerate() {
+            let name = LockName { host, lock_id: *lock_id };
+            if !self.table.hold_beside(name, object, &[*extent], |_| false) {
+                for (lock_id, _) in &locks[..granted] {
+                    self.give_back(now, LockName { host, lock_id: *lock_id });
+                }
+                return false;
+            }
+            self.add_held(name, true, 1);
+            if self.table.wanted(name) {
+                self.want_back(now, &[name]);
+            }
+        }
+        true
+    }
+
+    /// True if a host may have one more lock of so many extents. A host has at most as much of the table as is left: so one host takes half
+    /// of it at most, and leaves room for every other host.
+    fn has_room(&self, session: &Session, extents: usize) -> bool {
+        let left = limits::LOCK_REQUESTS_MAX.saturating_sub(self.table.len());
+        let extents_left = self.settings.lock_extents_max.saturating_sub(self.extents);
+        session.len() < left && session.extents + extents <= extents_left
+    }
+
+    /// A host has a lock, or a lock request, with so many extents more.
+    fn count_extents(&mut self, host: Generation, extents: usize) {
+        self.extents += extents;
+        self.sessions.get_mut(&host).expect("a host that requests a lock has a session").extents += extents;
+    }
+
+    /// A host holds a lock that is in the table already.
+    fn add_held(&mut self, name: LockName, cached: bool, extents: usize) {
+        self.count_extents(name.host, extents);
+        let session = self.sessions.get_mut(&name.host).expect("a host that holds a lock has a session");
+        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited: false, extents: extents as u16 });
+    }
+
+    /// Asks the table for a lock whose extents are counted.
+    fn enqueue(&mut self, now: Time, name: LockName, asked: LockDetails) {
+        let locked = self.table.lock(name, asked.object, &asked.extents);
+        let waited = locked != Locked::Granted;
+        let cached = asked.term == LockTerm::Cached;
+        let session = self.sessions.get_mut(&name.host).expect("a host that requests a lock has a session");
+        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited, extents: asked.extents.len() as u16 });
+        match locked {
+            Locked::Granted => self.events.push_back(EngineEvent::Granted { name, waited }),
+            Locked::Waits { blockers } => {
+                self.events.push_back(EngineEvent::Waits(name));
+                if asked.term == (LockTerm::Transaction { impatient: true }) {
+                    self.timers.set(EngineTimer::Impatient(name), now.after(self.settings.lock_timeout));
+                }
+                self.want_back(now, &blockers);
+            }
+        }
+    }
+
+    /// Requests a lock for the process that contains the engine, for instance a metadata server that removes a file. It waits and is granted
+    /// like any other. It is in memory only.
+    pub fn lock_own(&mut self, now: Time, lock_id: u64, object: ObjectId, extents: &[LockExtent]) {
+        match self.table.lock(LockName { host: LockEngine::OWN, lock_id }, object, extents) {
+            Locked::Granted => self.events.push_back(EngineEvent::OwnGranted(lock_id)),
+            Locked::Waits { blockers } => self.want_back(now, &blockers),
+        }
+    }
+
+    /// Releases a lock of the process itself, held or waiting.
+    pub fn unlock_own(&mut self, now: Time, lock_id: u64) {
+        let mut granted = Vec::new();
+        self.table.release(LockName { host: LockEngine::OWN, lock_id }, &mut granted);
+        self.tell_granted(now, &granted);
+    }
+
+    /// Calls on the hosts that hold a lock which conflicts with this extent, as if another one waited for it. They keep it: it stands for
+    /// something that they can give back in part. Returns these hosts, those that are doomed included, and when each was heard last.
+    pub fn call_on_holders(&mut self, object: ObjectId, extent: LockExtent) -> BTreeMap<Generation, Time> {
+        let mut heard = BTreeMap::new();
+        for LockName { host, lock_id } in self.table.holders(object, &[extent]) {
+            if host != LockEngine::OWN && self.sessions[&host].fence_state != FenceState::Fenced {
+                self.revoke(host, vec![lock_id]);
+                heard.insert(host, self.sessions[&host].last_heard);
+            }
+        }
+        heard
+    }
+
+    /// Requests the locks of deferred requests, of hosts that may be granted locks now.
+    pub fn ask_deferred(&mut self, now: Time, may_grant: impl Fn(Generation) -> bool) {
+        let ready = self.sessions.iter().filter(|(host, session)| !session.deferred.is_empty() && may_grant(**host));
+        let hosts: Vec<_> = ready.map(|(host, _)| *host).collect();
+        for host in hosts {
+            let session = self.sessions.get_mut(&host).expect("just listed");
+            for (lock_id, asked) in std::mem::take(&mut session.deferred) {
+                self.enqueue(now, LockName { host, lock_id }, asked);
+            }
+        }
+    }
+
+    /// Releases a lock, held or waiting, and grants the locks that waited for it. False if there is no lock of that
+    /// name.
+    pub fn give_back(&mut self, now: Time, name: LockName) -> bool {
+        let Some(session) = self.sessions.get_mut(&name.host) else { return false };
+        let Some(held) = session.lock_ids.remove(&name.lock_id) else {
+            return drop_deferred(session, &mut self.extents, name.lock_id);
+        };
+        session.extents -= usize::from(held.extents);
+        self.extents -= usize::from(held.extents);
+        self.timers.cancel(EngineTimer::Impatient(name));
+        let mut granted = Vec::new();
+        self.table.release(name, &mut granted);
+        self.tell_granted(now, &granted);
+        true
+    }
+
+    /// Releases all locks of a host at once, so that none of its requests is granted by the release of another of its
+    /// locks.
+    pub(super) fn give_back_all(&mut self, now: Time, host: Generation) {
+        let session = self.sessions.get_mut(&host).expect("it is there");
+        let locks = std::mem::take(&mut session.lock_ids);
+        let extents: usize = locks.values().map(|held| usize::from(held.extents)).sum();
+        session.extents -= extents;
+        self.extents -= extents;
+        let mut granted = Vec::new();
+        for lock_id in locks.into_keys() {
+            let name = LockName { host, lock_id };
+            self.timers.cancel(EngineTimer::Impatient(name));
+            self.table.release(name, &mut granted);
+        }
+        granted.retain(|next| next.host != host);
+        self.tell_granted(now, &granted);
+    }
+
+    fn tell_granted(&mut self, now: Time, granted: &[LockName]) {
+        for next in granted {
+            self.timers.cancel(EngineTimer::Impatient(*next));
+            self.events.push_back(match *next {
+                LockName { host: LockEngine::OWN, lock_id } => EngineEvent::OwnGranted(lock_id),
+                name => EngineEvent::Granted { name, waited: true },
+            });
+            // The next request in the queue waits for it already.
+            if self.table.wanted(*next) {
+                self.want_back(now, &[*next]);
+            }
+        }
+    }
+
+    /// Requests wait for these locks: revokes those that are cached now, and the others later.
+    fn want_back(&mut self, now: Time, lock_ids: &[LockName]) {
+        let of_hosts =
+            lock_ids.chunk_by(|one, other| one.host == other.host).filter(|names| names[0].host != LockEngine::OWN);
+        for of_host in of_hosts {
+            let host = of_host[0].host;
+            let session = self.sessions.get_mut(&host).expect("a host that holds a lock has a session");
+            session.wanted_at = Some(now);
+            let new = of_host.iter().map(|name| name.lock_id).filter(|lock_id| session.wanted.insert(*lock_id));
+            let new: Vec<_> = new.collect();
+            let cached = new.into_iter().filter(|lock_id| session.lock_ids[lock_id].cached).collect();
+            if self.timers.deadline_of(EngineTimer::Revoke(host)).is_none() {
+                self.timers.set(EngineTimer::Revoke(host), now.after(self.settings.resend_min));
+            }
+            self.revoke(host, cached);
+        }
+    }
+
+    /// Revokes again what a host has not released. The revocation or its answer was lost, or the host is using the
+    /// lock. Or the host does not know the lock, which a late copy of a request brought about.
+    pub(super) fn revoke_again(&mut self, now: Time, host: Generation) {
+        let session = self.sessions.get_mut(&host).expect("the timer ends with the session");
+        session.wanted.retain(|lock_id| self.table.wanted(LockName { host, lock_id: *lock_id }));
+        if !session.wanted.is_empty() {
+            self.timers.set(EngineTimer::Revoke(host), now.after(self.settings.resend_min));
+            let lock_ids = session.wanted.iter().copied().collect();
+            self.revoke(host, lock_ids);
+        }
+    }
+
+    fn revoke(&mut self, host: Generation, lock_ids: Vec<u64>) {
+        if self.sessions[&host].fence_state == FenceState::Served && !lock_ids.is_empty() {
+            self.events.push_back(EngineEvent::Revoke { host, lock_ids });
+        }
+    }
+
+    /// A lock request has waited for as long as it may.
+    pub(super) fn on_impatient(&mut self, now: Time, name: LockName) {
+        assert_eq!(self.table.state(name), Some(LockState::Waiting), "a granted lock has no timer: {name:?}");
+        self.give_back(now, name);
+        self.events.push_back(EngineEvent::TimedOut(name));
+    }
+}
+
+/// Drops a deferred request. False if there is none of that name. `extents` counts those of all hosts.
+fn drop_deferred(session: &mut Session, extents: &mut usize, lock_id: u64) -> bool {
+    let Some(at) = session.deferred.iter().position(|(deferred, _)| *deferred == lock_id) else { return false };
+    let (_, asked) = session.deferred.remove(at);
+    session.extents -= asked.extents.len();
+    *extents -= asked.extents.len();
+    true
+}

@@ -1,0 +1,233 @@
+//! The lock engine alone: calls in, events out. A story is a table of calls, each with the events that follow from it; of equal
+//! ones, the first.
+//!
+//! `a1` is lock 1 of host a, and `own1` one of the process that contains the engine. `X 0 8` is exclusive, on eight blocks from block 0 on.
+
+use crate::bench::*;
+use braid_locks::LockEngine;
+use braid_locks::engine::{Acceptance, EngineEvent, EngineTimer};
+use braid_locks::sessions::{LockDetails, LockName};
+
+const HOSTS: [(&str, Generation); 4] = [("a", ONE), ("b", TWO), ("c", THREE), ("own", LockEngine::OWN)];
+
+struct Story {
+    engine: LockEngine,
+    now: Time,
+}
+
+impl Story {
+    fn call(&mut self, text: &str) {
+        let words: Vec<&str> = text.split(' ').collect();
+        match words[..] {
+            ["hear", host] => assert!(self.engine.hear(self.now, host_of(host))),
+            ["fenced", host] => self.engine.set_fenced(self.now, host_of(host)),
+            ["pardon"] => self.engine.restart_eviction_timers(),
+            ["live", seconds] => {
+                for _ in 0..2 * seconds.parse::<u64>().expect("a time") {
+                    HOSTS[..3].iter().for_each(|(host, _)| self.call(&format!("hear {host}")));
+                    self.pass(settings().heartbeat);
+                }
+            }
+            ["pass", ms] => self.pass(Duration::from_millis(ms.parse().expect("a time"))),
+            ["back", lock] => match name_of(lock) {
+                LockName { host: LockEngine::OWN, lock_id } => self.engine.unlock_own(self.now, lock_id),
+                name => assert!(self.engine.give_back(self.now, name)),
+            },
+            [lock, mode, start, count, ref term @ ..] => {
+                let mode = if mode == "X" { Exclusive } else { Shared };
+                let extents = extents(mode, &[(start.parse().expect("a block"), count.parse().expect("a count"))]);
+                let term = match term {
+                    ["cached"] => LockTerm::Cached,
+                    ["impatient"] => IMPATIENT,
+                    _ => PATIENT,
+                };
+                match name_of(lock) {
+                    LockName { host: LockEngine::OWN, lock_id } => {
+                        self.engine.lock_own(self.now, lock_id, OBJECT, &extents);
+                    }
+                    name => {
+                        let asked = LockDetails { object: OBJECT, extents, term };
+                        assert_eq!(self.engine.ask(self.now, name, asked, true), Acceptance::Accepted);
+                    }
+                }
+            }
+            _ => panic!("not a call: {text}"),
+        }
+        self.engine.invariants();
+    }
+
+    fn pass(&mut self, span: Duration) {
+        let end = self.now.after(span);
+        while let Some((time, timer)) = self.engine.next_timer().filter(|(time, _)| *time <= end) {
+            self.now = time;
+            match timer {
+                EngineTimer::Patrol => {
+                    self.engine.end_all_fenced(time);
+                    self.engine.patrol(time, true);
+                }
+                timer => self.engine.wake(time, timer),
+            }
+        }
+        self.now = end;
+    }
+}
+
+fn host_of(text: &str) -> Generation {
+    HOSTS.iter().find(|(name, _)| *name == text).expect("a host").1
+}
+
+fn name_of(text: &str) -> LockName {
+    let (host, lock_id) = text.split_at(text.len() - 1);
+    LockName { host: host_of(host), lock_id: lock_id.parse().expect("a number") }
+}
+
+fn shown(event: EngineEvent) -> String {
+    let host = |host| HOSTS.iter().find(|(_, generation)| *generation == host).expect("a host").0;
+    let name = |name: LockName| format!("{}{}", host(name.host), name.lock_id);
+    match event {
+        EngineEvent::Granted { name: lock, waited: false } => name(lock),
+        EngineEvent::Granted { name: lock, waited: true } => format!("{} at last", name(lock)),
+        EngineEvent::OwnGranted(lock_id) => format!("own{lock_id}"),
+        EngineEvent::Waits(lock) => format!("{} waits", name(lock)),
+        EngineEvent::TimedOut(lock) => format!("{} is refused", name(lock)),
+        EngineEvent::Revoke { host: of, lock_ids } => format!("revoke {}{lock_ids:?}", host(of)),
+        EngineEvent::Doom { host: of, cause } => format!("doom {} {cause:?}", host(of)),
+        EngineEvent::Listed => "list".into(),
+    }
+}
+
+/// Tells a story in which three hosts are known and listed.
+fn tell(story: &[(&str, &str)]) {
+    let mut told =
+        Story { engine: LockEngine::new(settings(), false, settings().lock_eviction), now: Time(1_000_000_000) };
+    for (host, generation) in &HOSTS[..3] {
+        told.call(&format!("hear {host}"));
+        told.call(&format!("{host}9 S 90 1"));
+        told.engine.ask_deferred(told.now, |_| true);
+        told.engine.give_back(told.now, LockName { host: *generation, lock_id: 9 });
+    }
+    while told.engine.pop_event().is_some() {}
+    for (index, (call, events)) in story.iter().enumerate() {
+        told.call(call);
+        let mut found: Vec<_> = std::iter::from_fn(|| told.engine.pop_event()).map(shown).collect();
+        let mut seen = BTreeSet::new();
+        found.retain(|event| seen.insert(event.clone()));
+        assert_eq!(found.join(", "), *events, "{index}: {call}");
+    }
+}
+
+#[test]
+fn waiting_requests_are_granted_in_their_turn() {
+    tell(&[
+        ("a1 X 0 8", "a1"),
+        ("b1 S 4 8", "b1 waits"),
+        ("c1 S 0 8", "c1 waits"),
+        ("back a1", "b1 at last, c1 at last"),
+        ("a2 X 0 4", "a2 waits"),
+        ("b2 S 0 4", "b2 waits"),
+        ("own1 X 0 1", ""),
+        ("back a2", "b2 at last"),
+        ("back c1", ""),
+        ("back b2", "own1"),
+        ("a3 S 0 1 impatient", "a3 waits"),
+        ("back own1", "a3 at last"),
+        ("pass 600", ""),
+        ("b3 X 0 1 impatient", "b3 waits"),
+        ("pass 49", ""),
+        ("pass 1", "b3 is refused"),
+    ]);
+}
+
+#[test]
+fn cached_locks_are_revoked_at_once_and_others_after_a_while() {
+    tell(&[
+        ("a1 S 0 8 cached", "a1"),
+        ("a2 X 0 4 cached", "a2 waits, revoke a[1]"),
+        ("back a1", "a2 at last"),
+        ("b1 X 0 8 cached", "b1 waits, revoke a[2]"),
+        ("c1 X 0 8", "c1 waits"),
+        ("back a2", "b1 at last, revoke b[1]"),
+        ("back c1", ""),
+        ("pass 1500", ""),
+        ("c2 X 0 8", "c2 waits, revoke b[1]"),
+        ("back b1", "c2 at last"),
+        ("pass 500", ""),
+        ("own1 X 0 1", ""),
+        ("pass 499", ""),
+        ("pass 1", "revoke c[2]"),
+        ("back c2", "own1"),
+    ]);
+}
+
+#[test]
+fn silent_hosts_are_forgotten_if_they_hold_nothing_and_else_doomed_after_ten_leases() {
+    tell(&[
+        ("a1 X 0 8", "a1"),
+        ("b1 X 0 16", "b1 waits"),
+        ("b2 X 8 8", "b2 waits"),
+        ("a2 X 12 2", "a2 waits"),
+        ("pass 3900", "revoke a[1]"),
+        ("hear a", ""),
+        // None of the requests of b is granted by the end of the other.
+        ("pass 700", "revoke a[1], a2 at last, list"),
+        ("pass 39300", ""),
+        ("pass 500", "doom a Silent"),
+        ("fenced a", "list"),
+    ]);
+}
+
+#[test]
+fn a_silent_host_is_doomed_if_its_locks_are_in_the_way_and_loses_the_cached_ones_last() {
+    tell(&[
+        ("a1 X 0 8 cached", "a1"),
+        ("a2 X 8 8", "a2"),
+        ("b1 X 8 8", "b1 waits"),
+        ("b2 X 0 8", "b2 waits, revoke a[1]"),
+        ("pass 3900", "revoke a[1, 2]"),
+        ("hear b", ""),
+        ("hear c", ""),
+        ("pass 700", "revoke a[1, 2], doom a Silent"),
+        ("c1 X 0 8 impatient", "c1 waits"),
+        ("pass 1000", "c1 is refused"),
+        ("fenced a", "b2 at last, b1 at last, list"),
+    ]);
+}
+
+#[test]
+fn cached_locks_of_a_fenced_host_go_to_others_a_lease_after_it_was_heard() {
+    tell(&[
+        ("a1 X 0 8 cached", "a1"),
+        ("a2 X 8 8", "a2"),
+        ("b1 X 8 8", "b1 waits"),
+        ("b2 X 0 8", "b2 waits, revoke a[1]"),
+        ("fenced a", "b1 at last"),
+        ("pass 3900", ""),
+        ("hear b", ""),
+        ("hear c", ""),
+        ("pass 700", "b2 at last, list"),
+    ]);
+}
+
+#[test]
+fn hosts_that_keep_cached_locks_which_others_want_are_doomed_unless_they_are_pardoned() {
+    tell(&[
+        ("a1 X 0 8 cached", "a1"),
+        ("b1 X 0 8 cached", "b1 waits, revoke a[1]"),
+        ("live 58", "revoke a[1]"),
+        ("back a1", "b1 at last"),
+        ("a2 X 0 8 cached", "a2 waits, revoke b[1]"),
+        ("live 58", "revoke b[1]"),
+        ("back b1", "a2 at last"),
+        // Only the process itself wants it, and the other one is not cached.
+        ("own1 X 0 8", "revoke a[2]"),
+        ("a3 X 20 8", "a3"),
+        ("b2 X 20 8", "b2 waits"),
+        ("live 120", "revoke a[2, 3]"),
+        ("c1 X 0 8 cached", "c1 waits"),
+        ("live 58", "revoke a[2, 3]"),
+        ("pardon", ""),
+        ("live 58", "revoke a[2, 3]"),
+        ("pardon", ""),
+        ("live 62", "revoke a[2, 3], doom a KeepsLocks"),
+    ]);
+}
