@@ -68,7 +68,7 @@ impl LockEngine {
         Acceptance::Accepted
     }
 
-    /// A request for a lock over others of its host, which is granted at once or not at all. Who waits for the others is passed.
+    /// A request for a lock over others of its host, which is granted at once or not at all. It overtakes requests that wait for these others.
     pub fn ask_over(&mut self, now: Time, name: LockName, asked: &LockDetails, over: &[u64]) -> Acceptance {
         if self.table.state(name).is_some() || !self.has_room(&self.sessions[&name.host], asked.extents.len()) {
             return Acceptance::NoRoom;
