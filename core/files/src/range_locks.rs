@@ -10,7 +10,7 @@
 
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, Generation, InodeId, LockServerId, Now, ObjectId, Time};
-use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Wanted};
+use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Retention, Wanted};
 use braid_machine::{Effect, HostEffects};
 use braid_wire::{
     ADVISORY_LOCKS, DATA_LOCK, EXISTENCE_LOCK, LockAnswer, LockExtent, LockMode, LockReply, LockRequest, Message,
@@ -56,7 +56,7 @@ impl RangeLocks {
     pub fn acquire_inode(&mut self, now: Now, part: Part, inode: InodeId, mode: LockMode) {
         let position = if part == EXISTENCE { EXISTENCE_LOCK } else { DATA_LOCK };
         let extents = vec![LockExtent { position, range: BlockRange::new(0, 1), mode }];
-        self.acquire(now, part, inode.0, ObjectId(inode.0), extents, true);
+        self.acquire(now, part, inode.0, Wanted::new(ObjectId(inode.0), extents, Retention::Cached));
     }
 
     /// The server has granted the locks of an open file with the answer to the `Create` of this sequence. False if this host can't have
@@ -99,14 +99,15 @@ impl RangeLocks {
             BytesLock::Impatient => (true, Vec::new()),
             BytesLock::Over(holders) => (true, holders),
         };
-        let wanted = Wanted { object: ObjectId(inode.0), extents, unit_blocks: 1, caches: false, is_impatient, over };
-        self.with_client(now, |client, cx| client.of_part(ADVISORY).acquire(cx, holder, wanted));
+        let wanted = Wanted::new(ObjectId(inode.0), extents, Retention::Released);
+        let wanted = Wanted { is_impatient, over, ..wanted };
+        self.acquire(now, ADVISORY, holder, wanted);
     }
 
     /// Requests the lock of the host's allotment.
     pub fn acquire_mount(&mut self, now: Now) {
         let extents = vec![LockExtent { position: DATA_LOCK, range: BlockRange::new(0, 1), mode: LockMode::Shared }];
-        self.acquire(now, MOUNT, 0, ObjectId(0), extents, false);
+        self.acquire(now, MOUNT, 0, Wanted::new(ObjectId(0), extents, Retention::Released));
     }
 
     pub fn release(&mut self, now: Now, part: Part, holder: u64) {
@@ -175,8 +176,7 @@ impl RangeLocks {
         self.client.invariants();
     }
 
-    fn acquire(&mut self, now: Now, part: Part, holder: u64, object: ObjectId, extents: Vec<LockExtent>, caches: bool) {
-        let wanted = Wanted { object, extents, unit_blocks: 1, caches, is_impatient: false, over: Vec::new() };
+    fn acquire(&mut self, now: Now, part: Part, holder: u64, wanted: Wanted) {
         self.with_client(now, |client, cx| client.of_part(part).acquire(cx, holder, wanted));
     }
 

@@ -20,9 +20,13 @@
 //! A revoked lock is used by no further holder, so that the host that waits for it is not starved.
 
 mod cache;
+mod request;
 mod requests;
 mod server_links;
 mod stripe_hashing;
+mod wanted;
+
+pub use wanted::{Part, Retention, Wanted};
 
 use crate::table::{LockTable, Locked};
 use braid_base::limits::{self, Settings};
@@ -30,11 +34,12 @@ use braid_base::{Generation, LockServerId, Now, ObjectId, Time, Timers};
 use braid_machine::HostEffects;
 use braid_wire::locking::{LockCommand, LockExtent, LockRefusal};
 use cache::Cache;
-use requests::Request;
+use request::Request;
 use serde::{Deserialize, Serialize};
 use server_links::ServerLink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stripe_hashing::by_server;
+use wanted::HolderId;
 
 /// A host's client of the lock servers.
 #[derive(Clone, Debug)]
@@ -44,6 +49,8 @@ pub struct LockClient {
     requests: BTreeMap<u64, Request>,
     /// The extents of cached locks that any holder may use.
     cache: Cache,
+    /// Locks that are kept in parts, and of which other hosts want some that are in use here.
+    leaving: BTreeSet<u64>,
     links: BTreeMap<LockServerId, ServerLink>,
     /// Keeps the holders of cached locks apart.
     local: LockTable<HolderId>,
@@ -87,39 +94,11 @@ pub struct Ctx<'a> {
     pub out: &'a mut HostEffects,
 }
 
-/// A part of the owner that has lock holders. The owner gives each of its parts its own number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Part(pub u8);
-
-/// The name of a holder among those of all parts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-struct HolderId {
-    part: Part,
-    /// The number that the part gave it.
-    number: u64,
-}
-
 /// The client, as used by one part of its owner.
 #[derive(Debug)]
 pub struct PartLocks<'a> {
     client: &'a mut LockClient,
     part: Part,
-}
-
-/// The locks that a holder needs.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    pub object: ObjectId,
-    pub extents: Vec<LockExtent>,
-    /// The blocks of a stripe unit. Lock servers divide the volume among themselves by stripes.
-    pub unit_blocks: u64,
-    /// Whether the locks are cached for later holders, until they are revoked.
-    pub caches: bool,
-    /// Whether a server refuses locks that it can't grant soon. Cached locks are waited for.
-    pub is_impatient: bool,
-    /// Other holders of the part, whose locks on the object do not count: the locks are granted over them, at once or not at all. Empty:
-    /// the usual. There is one lock server, and the locks are not cached.
-    pub over: Vec<u64>,
 }
 
 /// An event about a holder, for its part.
@@ -169,7 +148,7 @@ braid_base::counters! {
 #[derive(Clone, Debug)]
 struct Holder {
     object: ObjectId,
-    caches: bool,
+    retention: Retention,
     is_impatient: bool,
     /// Requests whose locks do not count.
     over: Vec<u64>,
@@ -203,6 +182,7 @@ impl LockClient {
             holders: BTreeMap::new(),
             requests: BTreeMap::new(),
             cache: Cache::default(),
+            leaving: BTreeSet::new(),
             links: BTreeMap::new(),
             local: LockTable::new(),
             turns: VecDeque::new(),
@@ -248,19 +228,40 @@ impl LockClient {
     }
 
     fn acquire(&mut self, cx: &mut Ctx, holder: HolderId, wanted: Wanted) {
-        let Wanted { object, extents, unit_blocks, caches, is_impatient, over } = wanted;
+        let Wanted { object, extents, unit_blocks, retention, is_impatient, over } = wanted;
         let run = unit_blocks * cx.settings.stripes_per_lock_server;
         let next = by_server(&self.config.servers, run, object, &extents);
-        let queued = caches && self.local.lock(holder, object, &extents) != Locked::Granted;
+        let queued = retention.caches() && !self.lock_locally(holder, object, &extents, &over);
         let (requests, asked) = (Vec::new(), BTreeSet::new());
-        let over = if over.is_empty() { over } else { self.requests_of(holder.part, &over, object) };
-        let new = Holder { object, caches, is_impatient, over, requests, queued, asked, next, has_all: false };
+        let over = if over.is_empty() || retention.caches() {
+            Vec::new()
+        } else {
+            self.requests_of(holder.part, &over, object)
+        };
+        let new = Holder { object, retention, is_impatient, over, requests, queued, asked, next, has_all: false };
         let before = self.holders.insert(holder, new);
         assert!(before.is_none(), "a holder asks once: {holder:?}");
         if queued {
             self.tell_part(holder, |holder| Event::Delayed { holder });
         } else {
             self.acquire_next(cx, holder);
+        }
+    }
+
+    /// Locks the extents among the holders of this host. Locks of the holders `over` in the same part do not count. False if it has to wait:
+    /// then the others are told.
+    fn lock_locally(&mut self, holder: HolderId, object: ObjectId, extents: &[LockExtent], over: &[u64]) -> bool {
+        let belongs = |other: HolderId| other.part == holder.part && over.contains(&other.number);
+        match self.local.lock_beside(holder, object, extents, belongs) {
+            Locked::Granted => true,
+            Locked::Waits { blockers } => {
+                for blocker in blockers {
+                    if self.holders[&blocker].retention.width().is_some() {
+                        self.tell_part(blocker, |holder| Event::Revoked { holder });
+                    }
+                }
+                false
+            }
         }
     }
 
@@ -278,7 +279,7 @@ impl LockClient {
         let at_once = self.config.servers.len() > 1 && self.config.acquisition == Acquisition::Timeout;
         loop {
             let held = self.holders.get_mut(&holder).expect("it needs locks");
-            let (object, caches, is_impatient) = (held.object, held.caches, held.is_impatient);
+            let (object, caches, is_impatient) = (held.object, held.retention.caches(), held.is_impatient);
             let Some((server, extents)) = held.next.pop_front() else { break };
             if caches && self.use_cached(holder, object, &extents) {
                 continue;
@@ -298,13 +299,14 @@ impl LockClient {
 
     fn release(&mut self, cx: &mut Ctx, holder: HolderId) {
         let Some(held) = self.holders.remove(&holder) else { return };
-        for number in held.requests {
-            self.release_request(cx, number, holder);
-        }
-        if held.caches {
+        // First among the holders here: a part of a lock that another host wants is given back when no holder here uses it.
+        if held.retention.caches() {
             let mut granted = Vec::new();
             self.local.release(holder, &mut granted);
             self.turns.extend(granted);
+        }
+        for number in held.requests {
+            self.release_request(cx, number, holder);
         }
     }
 

@@ -13,6 +13,10 @@ braid_base::counters! {
     waits,
     /// Revocations of locks, repetitions included.
     revocations,
+    /// Recalls of parts of locks, repetitions included.
+    recalls,
+    /// Locks of which a host kept a part only.
+    shrunk,
     /// Locks released by `Yield`.
     yields,
     /// Cached locks that hosts dropped by themselves.

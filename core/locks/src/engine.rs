@@ -10,7 +10,8 @@ pub use requests::Acceptance;
 use crate::sessions::{FenceState, HeldLock, LockName, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::Settings;
-use braid_base::{Generation, Time, Timers, was_paused};
+use braid_base::{Generation, ObjectId, Time, Timers, was_paused};
+use braid_wire::{LockExtent, LockPart};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub enum EngineEvent {
     TimedOut(LockName),
     /// The host is to give back these locks.
     Revoke { host: Generation, lock_ids: Vec<u64> },
+    /// The host is to give back these parts of locks.
+    Recall { host: Generation, wanted: Vec<LockPart> },
     /// The host is to be fenced.
     Doom { host: Generation, cause: FenceCause },
     /// Other [hosts](LockEngine::listed) than before may hold locks.
@@ -143,6 +146,11 @@ impl LockEngine {
         self.table.state(name)
     }
 
+    /// The object and the extents of a lock, held or waiting.
+    pub fn extents(&self, name: LockName) -> Option<(ObjectId, &[LockExtent])> {
+        self.table.extents(name)
+    }
+
     pub(crate) fn is_held(&self, name: LockName) -> bool {
         self.table.state(name) == Some(LockState::Held)
     }
@@ -150,6 +158,10 @@ impl LockEngine {
     /// True if a host holds all these locks.
     pub fn holds(&self, host: Generation, lock_ids: &[u64]) -> bool {
         lock_ids.iter().all(|lock_id| self.is_held(LockName { host, lock_id: *lock_id }))
+    }
+
+    pub(crate) fn held(&self, name: LockName) -> Option<&HeldLock> {
+        self.sessions.get(&name.host)?.lock_ids.get(&name.lock_id)
     }
 
     /// The session of a host that was heard.
@@ -271,7 +283,9 @@ impl LockEngine {
                 let name = LockName { host: *host, lock_id: **lock_id };
                 // The process of the engine waits for moments only.
                 let is_meant = |other: LockName| other.host != LockEngine::OWN && other.host != *host;
-                session.lock_ids.get(lock_id).is_some_and(|held| held.cached || self.of_volumes)
+                // Programs may hold ranges for ever.
+                let is_limited = |held: &HeldLock| if self.of_volumes { !held.in_parts } else { held.cached };
+                session.lock_ids.get(lock_id).is_some_and(is_limited)
                     && self.table.state(name) == Some(LockState::Held)
                     && self.table.wanted_by(name, is_meant)
             });

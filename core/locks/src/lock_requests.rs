@@ -6,7 +6,7 @@ use crate::sessions::{LockDetails, LockName};
 use crate::table::LockState;
 use braid_base::{Generation, Now, ObjectId, limits};
 use braid_machine::{Effects, Ignored};
-use braid_wire::{LockCommand, LockExtent, LockRefusal, LockReply, LockRequest, LockTerm, Rejection};
+use braid_wire::{LockCommand, LockPart, LockRefusal, LockReply, LockRequest, LockTerm, Rejection};
 
 impl LockServer {
     /// Handles a request of a host that was admitted.
@@ -15,12 +15,24 @@ impl LockServer {
         match command {
             LockCommand::Heartbeat => self.answer(host, LockReply::Heartbeat, out),
             LockCommand::Lock { lock_id, object, extents, term } => {
-                let asked = LockDetails { object, extents, term };
+                let in_parts = matches!(term, LockTerm::HeldRange { .. });
+                let asked = LockDetails { in_parts, ..LockDetails::whole(object, extents, term) };
                 self.on_lock(now, LockName { host, lock_id }, asked, start, out);
             }
             LockCommand::LockOver { lock_id, object, extents, over } => {
-                let asked = LockDetails { object, extents, term: LockTerm::Transaction { impatient: true } };
+                let asked = LockDetails::whole(object, extents, LockTerm::Transaction { impatient: true });
                 self.on_lock_over(now, LockName { host, lock_id }, asked, &over, start, out);
+            }
+            LockCommand::LockRange { lock_id, object, extents, width, over } => {
+                let asked = LockDetails { object, extents, term: LockTerm::Cached, in_parts: true, width, over };
+                self.on_lock(now, LockName { host, lock_id }, asked, start, out);
+            }
+            LockCommand::Shrink { kept } => {
+                for LockPart { lock_id, extents } in kept {
+                    let shrunk = self.engine.shrink(now.time, LockName { host, lock_id }, &extents);
+                    self.counters.shrunk += u64::from(shrunk);
+                }
+                self.tell(out);
             }
             LockCommand::Unlock { lock_id } => {
                 self.counters.unlocks += self.give_back(now, host, vec![lock_id], out);
@@ -53,13 +65,15 @@ impl LockServer {
         match self.engine.state(name) {
             Some(LockState::Held) => {
                 let waited = self.engine.session(host).lock_ids[&lock_id].waited;
-                return self.answer(host, LockReply::Granted { lock_id, waited }, out);
+                return self.answer_granted(name, waited, out);
             }
             Some(LockState::Waiting) => return self.ignore(Ignored::InProgress, out),
             None => {}
         }
-        if let LockTerm::Held { start, cached } = asked.term {
-            return self.on_held(now, name, &asked, (start, cached), out);
+        match asked.term {
+            LockTerm::Held { start, cached } => return self.on_held(now, name, &asked, (start, cached), out),
+            LockTerm::HeldRange { start } => return self.on_held(now, name, &asked, (start, true), out),
+            LockTerm::Transaction { .. } | LockTerm::Cached => {}
         }
         let is_complete = self.engine.session(host).complete;
         if known != self.config.start && (known != Generation(0) || !is_complete) {
@@ -151,7 +165,7 @@ impl LockServer {
         now: Now,
         host: Generation,
         object: ObjectId,
-        locks: &[(u64, LockExtent)],
+        locks: &[(u64, braid_wire::LockExtent)],
         out: &mut Effects,
     ) -> bool {
         let is_granted = self.may_grant(host) && self.engine.grant(now.time, host, object, locks);

@@ -11,7 +11,7 @@ use braid_base::limits::{self, Settings};
 use braid_base::{Generation, LockServerId, NodeId, Now, Time};
 use braid_machine::{Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_two_copy_record::Progress;
-use braid_wire::{LockAnswer, LockRefusal, LockReply, LockRequest, Message, Rejection};
+use braid_wire::{LOCK_PARTS_MAX, LockAnswer, LockRefusal, LockReply, LockRequest, Message, Rejection};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -263,9 +263,7 @@ impl LockServer {
     pub(crate) fn tell(&mut self, out: &mut Effects) {
         while let Some(event) = self.engine.pop_event() {
             match event {
-                EngineEvent::Granted { name: LockName { host, lock_id }, waited } => {
-                    self.answer(host, LockReply::Granted { lock_id, waited }, out);
-                }
+                EngineEvent::Granted { name, waited } => self.answer_granted(name, waited, out),
                 EngineEvent::OwnGranted(lock_id) => self.own_granted.push(lock_id),
                 EngineEvent::Waits(_) => self.counters.waits += 1,
                 EngineEvent::TimedOut(LockName { host, lock_id }) => {
@@ -278,6 +276,12 @@ impl LockServer {
                         self.answer(host, LockReply::Revoke { lock_ids: batch.to_vec() }, out);
                     }
                 }
+                EngineEvent::Recall { host, wanted } => {
+                    self.counters.recalls += wanted.len() as u64;
+                    for batch in wanted.chunks(LOCK_PARTS_MAX) {
+                        self.answer(host, LockReply::Recall { wanted: batch.to_vec() }, out);
+                    }
+                }
                 EngineEvent::Doom { host, cause } => {
                     self.counters.evicted += u64::from(cause == FenceCause::KeepsLocks);
                     self.fencing.add(host, cause);
@@ -285,6 +289,19 @@ impl LockServer {
                 EngineEvent::Listed => self.list.set_stale(),
             }
         }
+    }
+
+    /// Answers a lock request whose lock is held, unless it has ended meanwhile.
+    pub(crate) fn answer_granted(&mut self, name: LockName, waited: bool, out: &mut Effects) {
+        let LockName { host, lock_id } = name;
+        let Some(held) = self.engine.held(name) else { return };
+        let reply = if held.in_parts {
+            let (_, extents) = self.engine.extents(name).expect("it is held");
+            LockReply::GrantedRange { lock_id, extents: extents.to_vec(), waited }
+        } else {
+            LockReply::Granted { lock_id, waited }
+        };
+        self.answer(host, reply, out);
     }
 
     /// Writes the list of hosts if it is not up to date.

@@ -56,6 +56,8 @@ pub(crate) struct HeldLock {
     pub cached: bool,
     /// The lock was not granted at once.
     pub waited: bool,
+    /// A cached lock that is called back in parts: its host keeps what nobody else wants.
+    pub in_parts: bool,
     pub extents: u16,
 }
 
@@ -65,6 +67,19 @@ pub struct LockDetails {
     pub object: ObjectId,
     pub extents: Vec<LockExtent>,
     pub term: LockTerm,
+    /// Cached locks only: it is called back in parts.
+    pub in_parts: bool,
+    /// If it is granted at once, its only extent may be longer on either side by so many blocks.
+    pub width: u64,
+    /// Locks of its host that do not count: it is granted over them.
+    pub over: Vec<u64>,
+}
+
+impl LockDetails {
+    /// A lock as it was requested before there were locks of ranges.
+    pub fn whole(object: ObjectId, extents: Vec<LockExtent>, term: LockTerm) -> LockDetails {
+        LockDetails { object, extents, term, in_parts: false, width: 0, over: Vec::new() }
+    }
 }
 
 impl Session {

@@ -11,12 +11,15 @@
 //! and the first of all locks that wait for a block is granted next. Since a lock waits only for earlier ones, there
 //! are no deadlocks among the locks of one table.
 //!
+//! Locks may *belong together*, for instance those of one host: they do not count among each other, and other owners are excluded by each of
+//! them. So an owner promotes what it holds without giving it up: a stronger lock waits, together with the weaker one.
+//!
 //! Extents are kept apart by whether they are held, and by their mode. So a search for conflicts looks at nothing else: a
 //! request for a shared lock, for instance, is not delayed by any number of shared locks.
 
 mod extents;
 
-use braid_base::ObjectId;
+use braid_base::{BlockRange, ObjectId};
 use braid_wire::locking::{LockExtent, LockMode};
 use extents::{Entry, Extents};
 use std::collections::{BTreeMap, VecDeque};
@@ -34,7 +37,7 @@ pub struct LockTable<Owner> {
     /// [`FIRST_ASKED`].
     next_held: u64,
     next_asked: u64,
-    /// Owners whose conflicting locks are held side by side, each with the others: see [`LockTable::hold_beside`].
+    /// Owners whose locks conflict and belong together, each with the others: see [`LockTable::lock_beside`].
     beside: BTreeMap<Owner, Vec<Owner>>,
     /// The owners that lately came or were granted, which [`LockTable::invariants`] checks.
     recent: VecDeque<Owner>,
@@ -84,6 +87,8 @@ const CHECKED_EXTENTS_MAX: usize = 16;
 const CHECKED_NEAR_MAX: usize = 64;
 /// The most extents of a table that such a check searches as a whole.
 const SEARCHED_MAX: usize = 4096;
+/// A range that has more locks near it is not widened.
+const WIDENED_AMONG_MAX: usize = 64;
 
 impl<Owner> Default for LockTable<Owner> {
     fn default() -> Self {
@@ -108,11 +113,28 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     /// Requests a lock on all these extents of `object`, none of them empty. An owner has one lock. Its extents may
     /// touch each other; a block is locked exclusively if any of them says so.
     pub fn lock(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent]) -> Locked<Owner> {
+        self.lock_beside(owner, object, extents, |_| false)
+    }
+
+    /// Like [`LockTable::lock`], but locks of some owners belong together with this one.
+    pub fn lock_beside(
+        &mut self,
+        owner: Owner,
+        object: ObjectId,
+        extents: &[LockExtent],
+        belongs: impl Fn(Owner) -> bool,
+    ) -> Locked<Owner> {
         let arrival = self.next_asked;
         self.next_asked += 1;
-        let blockers = self.held.owners(object, extents);
-        let is_next = || !self.waiting.any(object, extents, usize::MAX, |_| true);
+        let (beside, blockers): (Vec<_>, _) =
+            self.held.owners(object, extents).into_iter().partition(|it| belongs(*it));
+        let is_next = || !self.waiting.any(object, extents, usize::MAX, |other| !belongs(other.owner));
         let free = blockers.is_empty() && (self.waiting_locks == 0 || is_next());
+        self.set_beside(owner, beside);
+        if self.waiting_locks > 0 {
+            let waiting = self.waiting.owners(object, extents);
+            self.set_beside(owner, waiting.into_iter().filter(|other| belongs(*other)));
+        }
         let state = if free { LockState::Held } else { LockState::Waiting };
         self.insert(owner, Owned { arrival, state, object, extents: extents.to_vec() });
         if free { Locked::Granted } else { Locked::Waits { blockers } }
@@ -124,8 +146,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         self.hold_beside(owner, object, extents, |_| false)
     }
 
-    /// Like [`LockTable::hold`], but beside conflicting locks of some owners, which belong together with this one: other owners are
-    /// excluded by each of them.
+    /// Like [`LockTable::hold`], but locks of some owners belong together with this one.
     pub fn hold_beside(
         &mut self,
         owner: Owner,
@@ -137,10 +158,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         if !held.iter().all(|other| belongs(*other)) {
             return false;
         }
-        for other in held {
-            self.beside.entry(owner).or_default().push(other);
-            self.beside.entry(other).or_default().push(owner);
-        }
+        self.set_beside(owner, held);
         let arrival = self.next_held;
         self.next_held += 1;
         self.insert(owner, Owned { arrival, state: LockState::Held, object, extents: extents.to_vec() });
@@ -152,13 +170,31 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     pub fn release(&mut self, owner: Owner, granted: &mut Vec<Owner>) {
         let Some(owned) = self.remove(owner) else { return };
         self.forget_beside(owner);
+        self.grant_behind(&owned, granted);
+    }
+
+    /// Keeps less of a lock that is held: these extents, at least one. Each lies within one of its extents, and is as strong at most. Appends the
+    /// owners whose locks are granted by that. Returns false, and does nothing, if the lock is not held or does not cover the extents.
+    pub fn shrink(&mut self, owner: Owner, kept: &[LockExtent], granted: &mut Vec<Owner>) -> bool {
+        let Some(owned) = self.owners.get(&owner).filter(|owned| owned.state == LockState::Held) else { return false };
+        if !kept.iter().all(|part| owned.extents.iter().any(|whole| whole.covers(part))) {
+            return false;
+        }
+        let before = self.remove(owner).expect("just seen");
+        self.insert(owner, Owned { extents: kept.to_vec(), ..before.clone() });
+        self.grant_behind(&before, granted);
+        true
+    }
+
+    /// Some of these extents are held or waited for no more: grants the locks that had to wait for nothing else.
+    fn grant_behind(&mut self, before: &Owned, granted: &mut Vec<Owner>) {
         if self.waiting_locks == 0 {
             return;
         }
         // A grant to one of them frees none of the others: they wait for that one still.
         let mut behind = Vec::new();
-        self.waiting.each(owned.object, &owned.extents, |other| {
-            if other.arrival > owned.arrival {
+        self.waiting.each(before.object, &before.extents, |other| {
+            if other.arrival > before.arrival {
                 behind.push((other.arrival, other.owner));
             }
         });
@@ -168,6 +204,49 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
                 granted.push(waiting);
             }
         }
+    }
+
+    /// The longest range around that of an extent which conflicts with no other lock, held or waiting, with at most `most` blocks more on
+    /// either side. Among many locks it is the range itself.
+    pub fn widest(&self, object: ObjectId, extent: &LockExtent, most: u64) -> BlockRange {
+        let range = extent.range;
+        let (start, end) = (range.start.saturating_sub(most), range.end().saturating_add(most));
+        let around = LockExtent { range: BlockRange::between(start, end), ..*extent };
+        let (mut free, mut seen) = ((start, end), 0);
+        for among in [&self.held, &self.waiting] {
+            let crowded = among.search(object, &[around], usize::MAX, |other| {
+                seen += 1;
+                if other.range.end() <= range.start {
+                    free.0 = free.0.max(other.range.end());
+                } else if other.range.start >= range.end() {
+                    free.1 = free.1.min(other.range.start);
+                }
+                if seen > WIDENED_AMONG_MAX || other.range.overlaps(range) { Break(()) } else { Continue(()) }
+            });
+            if crowded.is_break() {
+                return range;
+            }
+        }
+        BlockRange::between(free.0, free.1)
+    }
+
+    /// The extents of a lock, held or waiting.
+    pub fn extents(&self, owner: Owner) -> Option<(ObjectId, &[LockExtent])> {
+        self.owners.get(&owner).map(|owned| (owned.object, owned.extents.as_slice()))
+    }
+
+    /// The extents of later locks that wait for the lock of `owner`: `most` at most.
+    pub fn wanted_extents(&self, owner: Owner, most: usize) -> Vec<LockExtent> {
+        let Some(owned) = self.owners.get(&owner).filter(|_| self.waiting_locks > 0) else { return Vec::new() };
+        let mut later = Vec::new();
+        self.waiting.each(owned.object, &owned.extents, |other| {
+            if self.waits_for(other, owner, owned) {
+                later.push(other.owner);
+            }
+        });
+        let extents = in_order(later).into_iter().flat_map(|other| &self.owners[&other].extents);
+        let conflicts = |other: &&LockExtent| owned.extents.iter().any(|held| held.conflicts(other));
+        extents.filter(conflicts).take(most).copied().collect()
     }
 
     /// The state of `owner`'s lock, if it has one.
@@ -210,7 +289,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     /// True if a later lock of one of some owners waits for the one of `owner`.
     pub fn wanted_by(&self, owner: Owner, meant: impl Fn(Owner) -> bool) -> bool {
         let Some(owned) = self.owners.get(&owner).filter(|_| self.waiting_locks > 0) else { return false };
-        let is_later = |other: Entry<Owner>| other.arrival > owned.arrival && meant(other.owner);
+        let is_later = |other: Entry<Owner>| self.waits_for(other, owner, owned) && meant(other.owner);
         self.waiting.any(owned.object, &owned.extents, usize::MAX, is_later)
     }
 
@@ -274,8 +353,23 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
 
     /// True if `owned` has to wait for an extent that conflicts with it.
     fn is_ahead(&self, other: Entry<Owner>, owner: Owner, owned: &Owned) -> bool {
-        let beside = self.beside.get(&owner);
-        other.arrival < owned.arrival && beside.is_none_or(|beside| !beside.contains(&other.owner))
+        other.arrival < owned.arrival && !self.are_beside(owner, other.owner)
+    }
+
+    /// True if a waiting extent that conflicts with `owned` has to wait for it.
+    fn waits_for(&self, other: Entry<Owner>, owner: Owner, owned: &Owned) -> bool {
+        other.arrival > owned.arrival && !self.are_beside(owner, other.owner)
+    }
+
+    fn are_beside(&self, one: Owner, other: Owner) -> bool {
+        self.beside.get(&one).is_some_and(|beside| beside.contains(&other))
+    }
+
+    fn set_beside(&mut self, owner: Owner, others: impl IntoIterator<Item = Owner>) {
+        for other in others {
+            self.beside.entry(owner).or_default().push(other);
+            self.beside.entry(other).or_default().push(owner);
+        }
     }
 
     fn forget_beside(&mut self, owner: Owner) {
@@ -309,9 +403,9 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     }
 
     fn add_extents(&mut self, owner: Owner, owned: &Owned) {
-        let entry = Entry { owner, arrival: owned.arrival };
         for (extent, index) in owned.extents.iter().zip(0..) {
-            self.of(owned.state, extent.mode).insert(owned.object, (extent.position, extent.range), index, entry);
+            let entry = Entry { owner, arrival: owned.arrival, range: extent.range };
+            self.of(owned.state, extent.mode).insert(owned.object, extent.position, index, entry);
         }
     }
 

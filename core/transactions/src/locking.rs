@@ -9,7 +9,7 @@ use crate::ctx::Ctx;
 use crate::transaction::{Phase, Transaction};
 use braid_base::BlockRange;
 use braid_layout::VolumeDescription;
-use braid_locks::client::{Event, Obstacle, Wanted};
+use braid_locks::client::{Event, Obstacle, Retention, Wanted};
 use braid_machine::HostError;
 use braid_wire::Rejection;
 use braid_wire::locking::{LockExtent, LockMode, LockRefusal};
@@ -21,14 +21,9 @@ impl Coordinator {
         let transaction = self.transactions.of(sequence);
         let volume = &transaction.volume;
         let caches = volume.ordering.policy().caches_locks();
-        let wanted = Wanted {
-            object: volume.id.object(),
-            extents: extents(transaction, volume, caches),
-            unit_blocks: volume.layout.unit_blocks(),
-            caches,
-            is_impatient: false,
-            over: Vec::new(),
-        };
+        let retention = if caches { Retention::Cached } else { Retention::Released };
+        let wanted = Wanted::new(volume.id.object(), extents(transaction, volume, caches), retention);
+        let wanted = Wanted { unit_blocks: volume.layout.unit_blocks(), ..wanted };
         ctx.with_locks(|locks, cx| locks.acquire(cx, sequence, wanted));
         self.on_lock_events(ctx);
     }

@@ -26,6 +26,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 13 | locks of ranges: granted wider than requested, called back in parts, promoted while they are held |
 //! | 12 | metadata servers of one file system with several shards speak to each other |
 //! | 11 | special files: named pipes, sockets and device files have names; file attributes have the number of a device |
 //! | 10 | file systems: hosts send commands to metadata servers; hosts take over, release and ask for the ownership of file systems at the monitor |

@@ -81,6 +81,21 @@ pub enum LockCommand {
         /// At most [`limits::COMMITS_PER_REQUEST_MAX`](braid_base::limits::COMMITS_PER_REQUEST_MAX).
         over: Vec<u64>,
     },
+    /// Locks all of these extents, waits until that is possible, and keeps the lock until it is called back, in parts (range-lock paper: a
+    /// datalock). Answered by [`LockReply::GrantedRange`]. Locks of this host that are named in `over` do not count: so a shared lock is
+    /// promoted while it is held, and may be called back meanwhile.
+    LockRange {
+        lock_id: u64,
+        object: ObjectId,
+        extents: Vec<LockExtent>,
+        /// If the lock is granted at once, and has one extent: the most blocks by which this may be longer on either side.
+        width: u64,
+        /// At most [`limits::COMMITS_PER_REQUEST_MAX`](braid_base::limits::COMMITS_PER_REQUEST_MAX).
+        over: Vec<u64>,
+    },
+    /// Keeps only these parts of locks that were called back; of a lock without extents, nothing. Not answered: if it is lost, the server
+    /// calls them back again.
+    Shrink { kept: Vec<LockPart> },
     /// Releases the lock of an ended transaction. Answered by [`LockReply::Unlocked`].
     Unlock { lock_id: u64 },
     /// Gives back revoked locks. Not answered: if it is lost, the server revokes them again.
@@ -105,7 +120,20 @@ pub enum LockTerm {
         /// Whether it is a cached lock.
         cached: bool,
     },
+    /// Like `Held`, for a lock of [`LockCommand::LockRange`].
+    HeldRange { start: Generation },
 }
+
+/// Some extents of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockPart {
+    pub lock_id: u64,
+    pub extents: Vec<LockExtent>,
+}
+
+/// The most locks of which one message names parts, and the most extents of each in such a message.
+pub const LOCK_PARTS_MAX: usize = 16;
+pub const LOCK_PART_EXTENTS_MAX: usize = 64;
 
 /// A run of blocks to be locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +143,35 @@ pub struct LockExtent {
     pub position: u16,
     pub range: BlockRange,
     pub mode: LockMode,
+}
+
+impl LockExtent {
+    /// True if different owners can't hold both at once.
+    pub fn conflicts(&self, other: &LockExtent) -> bool {
+        self.position == other.position && self.range.overlaps(other.range) && self.mode.conflicts(other.mode)
+    }
+
+    /// True if an owner of this extent needs no lock on the other.
+    pub fn covers(&self, other: &LockExtent) -> bool {
+        let is_as_strong = self.mode == LockMode::Exclusive || other.mode == LockMode::Shared;
+        self.position == other.position && self.range.contains(other.range) && is_as_strong
+    }
+
+    /// What is left of this extent if nothing that conflicts with another one is kept: at most three pieces. An exclusive lock that others
+    /// want to share is kept shared there.
+    pub fn without(self, other: &LockExtent) -> Vec<LockExtent> {
+        if !self.conflicts(other) {
+            return vec![self];
+        }
+        let shared = self.range.intersection(other.range);
+        let before = LockExtent { range: BlockRange::between(self.range.start, shared.start), ..self };
+        let after = LockExtent { range: BlockRange::between(shared.end(), self.range.end()), ..self };
+        let within = LockExtent { range: shared, mode: LockMode::Shared, ..self };
+        let kept = [before, within, after];
+        let is_kept =
+            |piece: &LockExtent| !piece.range.is_empty() && (piece.range != shared || other.mode == LockMode::Shared);
+        kept.into_iter().filter(is_kept).collect()
+    }
 }
 
 /// Which other locks a lock excludes.
@@ -153,6 +210,11 @@ pub enum LockReply {
         /// Whether the request had to wait for another owner.
         waited: bool,
     },
+    /// The lock of ranges is granted, perhaps with a longer extent than was requested.
+    GrantedRange { lock_id: u64, extents: Vec<LockExtent>, waited: bool },
+    /// Unsolicited: other hosts want these extents, parts of which the host's locks cover. Give them back as soon as they are idle: all of it to a
+    /// host that wants an exclusive lock, the exclusive right to one that wants to share.
+    Recall { wanted: Vec<LockPart> },
     /// The lock is released.
     Unlocked { lock_id: u64 },
     /// Unsolicited: another host wants these locks; give them back as soon as they are idle.

@@ -134,6 +134,7 @@ wire_struct!(Answer { epoch, confirmed, reply });
 wire_struct!(LockRequest { host, start, dropped, command });
 wire_struct!(LockAnswer { start, reply });
 wire_struct!(LockExtent { position, range, mode });
+wire_struct!(LockPart { lock_id, extents });
 wire_struct!(MonitorRequest { epoch, command });
 wire_struct!(MonitorAnswer { membership, unavailable, reply });
 wire_struct!(Member { device, member_state, since });
@@ -157,6 +158,7 @@ wire_list! {
     ObjectDescription, limits::OBJECTS_MAX;
     (String, u64), 1024;
     LockExtent, limits::EXTENTS_MAX;
+    LockPart, LOCK_PARTS_MAX;
     Member, limits::DEVICES_MAX;
     ObjectCommand, limits::OBJECT_COMMANDS_MAX;
     SetAttribute, limits::ATTRIBUTES_PER_COMMAND_MAX;
@@ -317,8 +319,10 @@ wire_enum!(LockCommand {
     3 => Unlock { lock_id },
     4 => Yield { lock_ids },
     5 => LockOver { lock_id, object, extents, over },
+    6 => LockRange { lock_id, object, extents, width, over },
+    7 => Shrink { kept },
 });
-wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached } });
+wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached }, 4 => HeldRange { start } });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
 wire_enum!(LockReply {
     1 => Heartbeat,
@@ -327,6 +331,8 @@ wire_enum!(LockReply {
     4 => Revoke { lock_ids },
     5 => Refused { lock_id, refusal },
     6 => Rejected { rejection },
+    7 => GrantedRange { lock_id, extents, waited },
+    8 => Recall { wanted },
 });
 wire_enum!(MonitorCommand {
     1 => Renew { sent, silent, disk, bad_slots, failing, undecided, stamps },

@@ -88,8 +88,9 @@ impl Known {
             Message::LockRequest(request) => match &request.command {
                 LockCommand::Lock { lock_id, .. }
                 | LockCommand::LockOver { lock_id, .. }
+                | LockCommand::LockRange { lock_id, .. }
                 | LockCommand::Unlock { lock_id } => self.note_ticket(*lock_id),
-                LockCommand::Heartbeat | LockCommand::Yield { .. } => {}
+                LockCommand::Heartbeat | LockCommand::Yield { .. } | LockCommand::Shrink { .. } => {}
             },
             Message::Request(request) => {
                 self.epoch = request.epoch;

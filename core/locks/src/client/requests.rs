@@ -1,93 +1,17 @@
-//! Lock requests of a host: requested, granted, cached, revoked, released. Each is sent again until it is answered.
+//! Lock requests of a host: requested, granted, cached, revoked or recalled in parts, released. Each is sent again until it is answered.
 
+use super::request::{Request, RequestState, without};
 use super::server_links::ServerLink;
-use super::{Ctx, Event, Holder, HolderId, LockClient, LockTimer, Part};
-use braid_base::{Backoff, Generation, LockServerId, ObjectId, limits};
+use super::wanted::HolderId;
+use super::{Ctx, Event, Holder, LockClient, LockTimer, Part, Retention};
+use braid_base::{Generation, LockServerId, ObjectId, limits};
 use braid_machine::Ignored;
 use braid_wire::Rejection;
-use braid_wire::locking::{LockAnswer, LockCommand, LockExtent, LockRefusal, LockReply, LockTerm};
+use braid_wire::locking::{
+    LOCK_PART_EXTENTS_MAX, LOCK_PARTS_MAX, LockAnswer, LockCommand, LockExtent, LockPart, LockRefusal, LockReply,
+    LockTerm,
+};
 use std::collections::{BTreeSet, VecDeque};
-
-/// A lock, from when it is requested until its release is confirmed.
-#[derive(Clone, Debug)]
-pub(super) struct Request {
-    pub server: LockServerId,
-    object: ObjectId,
-    extents: Vec<LockExtent>,
-    cached: bool,
-    state: RequestState,
-    /// Holders that use the lock or wait for it.
-    users: BTreeSet<HolderId>,
-    /// No further holder may use it: it was revoked, or its lease has expired.
-    retired: bool,
-    resend: Backoff,
-    /// Locks of the same server that do not count when it is requested.
-    over: Vec<u64>,
-    /// Other locks of the same server that are released together with it.
-    beside: Vec<u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RequestState {
-    Asked {
-        impatient: bool,
-    },
-    Held,
-    /// Held, but the server has restarted since and has not confirmed it yet.
-    Reasserting,
-    /// Released. The server has not confirmed that.
-    Releasing,
-}
-
-impl Request {
-    /// A lock that is released, together with others.
-    fn releasing(cx: &Ctx, server: LockServerId, beside: Vec<u64>) -> Request {
-        Request {
-            server,
-            object: ObjectId(0),
-            extents: Vec::new(),
-            cached: false,
-            state: RequestState::Releasing,
-            users: BTreeSet::new(),
-            retired: true,
-            resend: cx.settings.resend(),
-            over: Vec::new(),
-            beside,
-        }
-    }
-
-    pub fn is_held(&self) -> bool {
-        matches!(self.state, RequestState::Held | RequestState::Reasserting)
-    }
-
-    pub fn is_being_released(&self, object: ObjectId) -> bool {
-        self.state == RequestState::Releasing && self.object == object
-    }
-
-    /// True if no message about it is outstanding: it is cached and held.
-    pub fn is_settled(&self) -> bool {
-        self.state == RequestState::Held && self.cached
-    }
-
-    /// How the lock is requested of the server's start `heard`.
-    fn term(&self, heard: Generation) -> LockTerm {
-        match self.state {
-            RequestState::Asked { .. } if self.cached => LockTerm::Cached,
-            RequestState::Asked { impatient } => LockTerm::Transaction { impatient },
-            _ => LockTerm::Held { start: heard, cached: self.cached },
-        }
-    }
-
-    pub fn extents(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
-        self.extents.iter().map(|extent| (self.object, *extent))
-    }
-
-    /// Asserts that a holder may rely on it.
-    pub fn invariants(&self, number: u64, holder: HolderId) {
-        assert!(self.users.contains(&holder), "a request knows its users: {number}, {holder:?}");
-        assert_ne!(self.state, RequestState::Releasing, "a lock in use is not released: {number}");
-    }
-}
 
 impl LockClient {
     /// Uses cached locks if they cover all of these extents.
@@ -111,23 +35,15 @@ impl LockClient {
         impatient: bool,
     ) {
         let held = &self.holders[&holder];
-        let (object, cached, over) = (held.object, held.caches, held.over.clone());
-        if cached {
+        let (object, retention, mut over) = (held.object, held.retention, held.over.clone());
+        if retention == Retention::Cached {
             self.drop_conflicting(server, object, &extents);
+        } else if retention.caches() {
+            over = self.promoted(server, object, &extents);
         }
         let number = (cx.number)();
-        let request = Request {
-            server,
-            object,
-            extents,
-            cached,
-            state: RequestState::Asked { impatient },
-            users: [holder].into(),
-            retired: false,
-            resend: cx.settings.resend(),
-            over,
-            beside: Vec::new(),
-        };
+        let request = Request::new(cx.settings.resend(), server, object, extents, RequestState::Asked { impatient });
+        let request = Request { retention, users: [holder].into(), over, ..request };
         self.requests.insert(number, request);
         let held = self.holders.get_mut(&holder).expect("just seen");
         held.requests.push(number);
@@ -149,6 +65,9 @@ impl LockClient {
         let command = match (request.state, request.term(heard)) {
             (RequestState::Held, _) => return,
             (RequestState::Releasing, _) => LockCommand::Unlock { lock_id },
+            (RequestState::Asked { .. }, LockTerm::Cached) if let Some(width) = request.retention.width() => {
+                LockCommand::LockRange { lock_id, object, extents, width, over: request.over.clone() }
+            }
             (RequestState::Asked { .. }, _) if !request.over.is_empty() => {
                 LockCommand::LockOver { lock_id, object, extents, over: request.over.clone() }
             }
@@ -188,7 +107,11 @@ impl LockClient {
         }
         match answer.reply {
             LockReply::Heartbeat => {}
-            LockReply::Granted { lock_id, waited } => self.on_granted(cx, server, lock_id, waited),
+            LockReply::Granted { lock_id, waited } => self.on_granted(cx, server, lock_id, None, waited),
+            LockReply::GrantedRange { lock_id, extents, waited } => {
+                self.on_granted(cx, server, lock_id, Some(extents), waited);
+            }
+            LockReply::Recall { wanted } => self.on_recall(cx, server, wanted),
             LockReply::Unlocked { lock_id } => {
                 let released = |held: &Request| (held.server, held.state) == (server, RequestState::Releasing);
                 if self.requests.get(&lock_id).is_some_and(released) {
@@ -219,7 +142,15 @@ impl LockClient {
         }
     }
 
-    fn on_granted(&mut self, cx: &mut Ctx, server: LockServerId, number: u64, waited: bool) {
+    /// `extents`: what was granted of a lock that is kept in parts.
+    fn on_granted(
+        &mut self,
+        cx: &mut Ctx,
+        server: LockServerId,
+        number: u64,
+        extents: Option<Vec<LockExtent>>,
+        waited: bool,
+    ) {
         let Some(request) = self.requests.get_mut(&number) else {
             // A late copy of a request was granted once more.
             return self.release_unknown(cx, server, number);
@@ -238,10 +169,16 @@ impl LockClient {
             RequestState::Held | RequestState::Releasing => return cx.out.ignore(Ignored::NotAwaited),
         }
         request.state = RequestState::Held;
+        request.extents = extents.unwrap_or_else(|| std::mem::take(&mut request.extents));
+        let over = std::mem::take(&mut request.over);
         let users: Vec<_> = request.users.iter().copied().collect();
         self.timers.cancel(LockTimer::Resend(number));
         self.counters.waits += u64::from(waited);
+        let in_parts = request.retention.width().is_some();
         self.keep(cx, number);
+        if in_parts {
+            self.drop_promoted(number, over);
+        }
         for user in users {
             self.holders.get_mut(&user).expect("a request's users are known").asked.remove(&number);
             if waited {
@@ -250,6 +187,9 @@ impl LockClient {
             if self.holders[&user].asked.is_empty() {
                 self.acquire_next(cx, user);
             }
+        }
+        if self.requests.get(&number).is_some_and(|request| !request.recalled.is_empty()) {
+            self.give_back_recalled(cx, number);
         }
     }
 
@@ -274,25 +214,15 @@ impl LockClient {
             }
             return false;
         }
-        let request = Request {
-            server,
-            object,
-            extents: vec![extent],
-            cached: true,
-            state: RequestState::Held,
-            users: [holder].into(),
-            retired: false,
-            resend: cx.settings.resend(),
-            over: Vec::new(),
-            beside: Vec::new(),
-        };
+        let request = Request::new(cx.settings.resend(), server, object, vec![extent], RequestState::Held);
+        let request = Request { retention: Retention::Cached, users: [holder].into(), ..request };
         self.requests.insert(number, request);
         self.keep(cx, number);
         let (requests, asked, next) = (vec![number], BTreeSet::new(), VecDeque::new());
         let over = Vec::new();
         let held = Holder {
             object,
-            caches: true,
+            retention: Retention::Cached,
             is_impatient: false,
             over,
             requests,
@@ -310,31 +240,39 @@ impl LockClient {
         if self.requests.len() >= limits::LOCK_REQUESTS_MAX {
             return self.tell(cx, server, LockCommand::Unlock { lock_id: number });
         }
-        self.requests.insert(number, Request::releasing(cx, server, Vec::new()));
+        self.requests.insert(number, Request::releasing(cx.settings.resend(), server, Vec::new()));
         self.send(cx, number);
     }
 
     /// Makes a granted lock available to all holders, if it is to be cached.
     fn keep(&mut self, cx: &mut Ctx, number: u64) {
         let request = &self.requests[&number];
-        if !request.cached {
+        if !request.cached() {
             return;
         }
-        if !request.retired {
-            self.cache.insert(number, request.object, &request.extents);
-        }
-        if !cx.settings.lock_lease.is_zero() {
+        self.update_cache(number);
+        let ends = self.requests[&number].retention == Retention::Cached && !cx.settings.lock_lease.is_zero();
+        if ends {
             self.timers.set(LockTimer::CacheLease(number), cx.now.time.after(cx.settings.lock_lease));
         }
     }
 
-    /// Lets no further holder use a lock.
-    fn retire(&mut self, number: u64) {
-        let request = self.requests.get_mut(&number).expect("only a known request is retired");
-        let is_cached = request.cached && !matches!(request.state, RequestState::Asked { .. });
-        if !std::mem::replace(&mut request.retired, true) && is_cached {
-            self.cache.remove(number, request.object, &request.extents);
+    /// The cache has what any holder may use of a lock: nothing of one that is retired, and nothing that was recalled.
+    pub(super) fn update_cache(&mut self, number: u64) {
+        let request = self.requests.get_mut(&number).expect("only a known request is cached");
+        let is_cached = request.cached() && request.is_held() && !request.retired;
+        let usable = if is_cached { without(&request.extents, &request.recalled) } else { Vec::new() };
+        if usable != request.usable {
+            self.cache.remove(number, request.object, &request.usable);
+            self.cache.insert(number, request.object, &usable);
+            request.usable = usable;
         }
+    }
+
+    /// Lets no further holder use a lock.
+    pub(super) fn retire(&mut self, number: u64) {
+        self.requests.get_mut(&number).expect("only a known request is retired").retired = true;
+        self.update_cache(number);
     }
 
     /// Drops idle cached locks of this host that a new request would conflict with, so that the server need not revoke
@@ -354,7 +292,7 @@ impl LockClient {
     }
 
     /// Drops an idle lock. The server is told with the next message.
-    fn drop_idle(&mut self, number: u64) {
+    pub(super) fn drop_idle(&mut self, number: u64) {
         self.retire(number);
         let request = self.forget(number);
         self.link(request.server).dropped.push(number);
@@ -371,7 +309,7 @@ impl LockClient {
         for server in self.links.keys().copied().collect::<Vec<_>>() {
             for numbers in std::mem::take(&mut self.link(server).dropped).chunks(limits::COMMITS_PER_REQUEST_MAX) {
                 let (number, beside) = numbers.split_first().expect("a chunk is not empty");
-                self.requests.insert(*number, Request::releasing(cx, server, beside.to_vec()));
+                self.requests.insert(*number, Request::releasing(cx.settings.resend(), server, beside.to_vec()));
                 self.send(cx, *number);
             }
         }
@@ -389,7 +327,7 @@ impl LockClient {
             if request.state == RequestState::Releasing || request.server != server {
                 continue;
             }
-            let is_cached = request.cached;
+            let is_cached = request.cached();
             let users: Vec<_> = request.users.iter().copied().collect();
             let in_use = !users.is_empty();
             for user in users {
@@ -438,11 +376,14 @@ impl LockClient {
     pub(super) fn release_request(&mut self, cx: &mut Ctx, number: u64, holder: HolderId) {
         let request = self.requests.get_mut(&number).expect("a holder's requests are known");
         request.users.remove(&holder);
+        if !request.recalled.is_empty() && !request.retired && request.is_held() {
+            return self.give_back_recalled(cx, number);
+        }
         if !request.users.is_empty() {
             return;
         }
         let server = request.server;
-        if !request.cached || matches!(request.state, RequestState::Asked { .. }) {
+        if !request.cached() || matches!(request.state, RequestState::Asked { .. }) {
             let was = std::mem::replace(&mut request.state, RequestState::Releasing);
             request.resend.reset();
             if was == RequestState::Reasserting {
@@ -455,9 +396,10 @@ impl LockClient {
         }
     }
 
-    fn forget(&mut self, number: u64) -> Request {
+    pub(super) fn forget(&mut self, number: u64) -> Request {
         self.timers.cancel(LockTimer::Resend(number));
         self.timers.cancel(LockTimer::CacheLease(number));
+        self.leaving.remove(&number);
         let request = self.requests.remove(&number).expect("a request is forgotten once");
         if request.state == RequestState::Reasserting {
             self.link(request.server).heard_again();
@@ -467,5 +409,109 @@ impl LockClient {
 
     fn link(&mut self, server: LockServerId) -> &mut ServerLink {
         self.links.get_mut(&server).expect("it was asked")
+    }
+
+    /// The locks of this host that a new request would conflict with. It is granted over them, since holders of this host are kept apart here.
+    /// Another host that wants one of them meanwhile gets it.
+    pub(super) fn promoted(&self, server: LockServerId, object: ObjectId, extents: &[LockExtent]) -> Vec<u64> {
+        let is_meant = |number: &u64| {
+            let request = &self.requests[number];
+            request.server == server && request.is_held() && request.retention.width().is_some()
+        };
+        let conflicts = |number: &u64| self.requests[number].conflicts(object, extents);
+        let cached = self.cache.conflicting(object, extents);
+        let leaving = self.leaving.iter().filter(|number| conflicts(number)).copied();
+        cached.into_iter().chain(leaving).filter(is_meant).take(limits::COMMITS_PER_REQUEST_MAX).collect()
+    }
+
+    /// A lock was granted over these: those that it covers are not needed any more.
+    pub(super) fn drop_promoted(&mut self, number: u64, over: Vec<u64>) {
+        for weaker in over {
+            let stronger = &self.requests[&number].extents;
+            let Some(request) = self.requests.get(&weaker) else { continue };
+            if request.is_held() && request.extents.iter().all(|part| stronger.iter().any(|whole| whole.covers(part))) {
+                match request.users.is_empty() {
+                    true => self.drop_idle(weaker),
+                    false => self.retire(weaker),
+                }
+            }
+        }
+    }
+
+    /// Other hosts want parts of locks.
+    pub(super) fn on_recall(&mut self, cx: &mut Ctx, server: LockServerId, wanted: Vec<LockPart>) {
+        let mut kept = Vec::new();
+        for LockPart { lock_id, extents } in wanted {
+            self.counters.revocations += 1;
+            let Some(request) = self.requests.get_mut(&lock_id) else {
+                // The lock was dropped already, or is unknown.
+                kept.push(LockPart { lock_id, extents: Vec::new() });
+                continue;
+            };
+            if request.server != server || request.retention.width().is_none() {
+                continue;
+            }
+            let new = extents.into_iter().filter(|extent| !request.recalled.contains(extent));
+            request.recalled.extend(new.collect::<Vec<_>>());
+            let is_shattered = request.recalled.len() > LOCK_PART_EXTENTS_MAX;
+            self.leaving.insert(lock_id);
+            for user in self.users_of(lock_id, &self.requests[&lock_id].recalled) {
+                self.tell_part(user, |holder| Event::Revoked { holder });
+            }
+            match is_shattered {
+                true => self.retire(lock_id),
+                false => self.update_cache(lock_id),
+            }
+            kept.extend(self.shrink(lock_id));
+        }
+        for kept in kept.chunks(LOCK_PARTS_MAX) {
+            self.tell(cx, server, LockCommand::Shrink { kept: kept.to_vec() });
+        }
+    }
+
+    /// A holder has stopped using a lock of which other hosts want a part, or the lock was granted after that.
+    pub(super) fn give_back_recalled(&mut self, cx: &mut Ctx, number: u64) {
+        let server = self.requests[&number].server;
+        if let Some(kept) = self.shrink(number) {
+            self.tell(cx, server, LockCommand::Shrink { kept: vec![kept] });
+        }
+    }
+
+    /// Gives up what was recalled of a lock and no holder here uses. Returns what is kept of the lock, if the server is to be told.
+    fn shrink(&mut self, number: u64) -> Option<LockPart> {
+        let request = &self.requests[&number];
+        if !request.is_held() {
+            return None;
+        }
+        let is_idle = |extent: &LockExtent| self.users_of(number, &[*extent]).is_empty();
+        let (goes, stays): (Vec<_>, Vec<_>) = request.recalled.iter().copied().partition(is_idle);
+        let kept = without(&request.extents, &goes);
+        // If the server asks again for what was given back, it may have no room for the pieces.
+        let is_repeated = kept == request.extents && request.users.is_empty();
+        if request.retired || kept.is_empty() || kept.len() > LOCK_PART_EXTENTS_MAX || is_repeated {
+            self.retire(number);
+            if !self.requests[&number].users.is_empty() {
+                // It is given back with its last user.
+                return None;
+            }
+            self.forget(number);
+            return Some(LockPart { lock_id: number, extents: Vec::new() });
+        }
+        if goes.is_empty() {
+            return None;
+        }
+        if stays.is_empty() {
+            self.leaving.remove(&number);
+        }
+        let request = self.requests.get_mut(&number).expect("just seen");
+        (request.extents, request.recalled) = (kept.clone(), stays);
+        Some(LockPart { lock_id: number, extents: kept })
+    }
+
+    /// The users of a lock that hold what conflicts with these extents, among the holders here.
+    fn users_of(&self, number: u64, extents: &[LockExtent]) -> Vec<HolderId> {
+        let Request { object, users, .. } = &self.requests[&number];
+        let holders = self.local.holders(*object, extents).into_iter();
+        holders.filter(|holder| users.contains(holder)).collect()
     }
 }

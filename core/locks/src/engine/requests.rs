@@ -6,8 +6,8 @@
 use super::{EngineEvent, EngineTimer, FenceCause, LockEngine};
 use crate::sessions::{FenceState, HeldLock, LockDetails, LockName, Session};
 use crate::table::{LockState, Locked};
-use braid_base::{Generation, ObjectId, Time, limits};
-use braid_wire::{LockExtent, LockTerm};
+use braid_base::{BLOCK_BYTES, Generation, ObjectId, Time, limits};
+use braid_wire::{LOCK_PART_EXTENTS_MAX, LockExtent, LockPart, LockTerm};
 use std::collections::BTreeMap;
 
 /// What becomes of a lock request.
@@ -63,7 +63,7 @@ impl LockEngine {
         // A late copy of the first request for this lock may have come before.
         let session = self.sessions.get_mut(&name.host).expect("it was just heard");
         drop_deferred(session, &mut self.extents, name.lock_id);
-        self.add_held(name, cached, asked.extents.len());
+        self.add_held(name, cached, asked.in_parts, asked.extents.len());
         self.events.push_back(EngineEvent::Granted { name, waited: false });
         Acceptance::Accepted
     }
@@ -77,7 +77,7 @@ impl LockEngine {
         if !self.table.hold_beside(name, asked.object, &asked.extents, belongs) {
             return Acceptance::Conflicts;
         }
-        self.add_held(name, false, asked.extents.len());
+        self.add_held(name, false, false, asked.extents.len());
         self.events.push_back(EngineEvent::Granted { name, waited: false });
         // It is held before requests that wait for the others.
         if self.table.wanted(name) {
@@ -104,7 +104,7 @@ impl LockEngine {
                 }
                 return false;
             }
-            self.add_held(name, true, 1);
+            self.add_held(name, true, false, 1);
             if self.table.wanted(name) {
                 self.want_back(now, &[name]);
             }
@@ -127,19 +127,27 @@ impl LockEngine {
     }
 
     /// A host holds a lock that is in the table already.
-    fn add_held(&mut self, name: LockName, cached: bool, extents: usize) {
+    fn add_held(&mut self, name: LockName, cached: bool, in_parts: bool, extents: usize) {
         self.count_extents(name.host, extents);
         let session = self.sessions.get_mut(&name.host).expect("a host that holds a lock has a session");
-        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited: false, extents: extents as u16 });
+        let held = HeldLock { cached, waited: false, in_parts, extents: extents as u16 };
+        session.lock_ids.insert(name.lock_id, held);
     }
 
     /// Asks the table for a lock whose extents are counted.
-    fn enqueue(&mut self, now: Time, name: LockName, asked: LockDetails) {
-        let locked = self.table.lock(name, asked.object, &asked.extents);
+    fn enqueue(&mut self, now: Time, name: LockName, mut asked: LockDetails) {
+        if let ([extent], 1..) = (&mut asked.extents[..], asked.width) {
+            // The last byte of every range has a 64-bit offset.
+            let room = (u64::MAX / BLOCK_BYTES as u64).saturating_sub(extent.range.end());
+            extent.range = self.table.widest(asked.object, extent, asked.width.min(room));
+        }
+        let belongs = |other: LockName| other.host == name.host && asked.over.contains(&other.lock_id);
+        let locked = self.table.lock_beside(name, asked.object, &asked.extents, belongs);
         let waited = locked != Locked::Granted;
         let cached = asked.term == LockTerm::Cached;
         let session = self.sessions.get_mut(&name.host).expect("a host that requests a lock has a session");
-        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited, extents: asked.extents.len() as u16 });
+        let extents = asked.extents.len() as u16;
+        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited, in_parts: asked.in_parts, extents });
         match locked {
             Locked::Granted => self.events.push_back(EngineEvent::Granted { name, waited }),
             Locked::Waits { blockers } => {
@@ -209,6 +217,32 @@ impl LockEngine {
         true
     }
 
+    /// The host keeps less of a lock that it holds: see [`LockTable::shrink`](crate::LockTable::shrink). False if there is no such lock, if
+    /// the host never held so much, or if there is no room for the pieces: the lock is as it was.
+    pub fn shrink(&mut self, now: Time, name: LockName, kept: &[LockExtent]) -> bool {
+        if kept.is_empty() {
+            return self.give_back(now, name);
+        }
+        let Some(session) = self.sessions.get(&name.host) else { return false };
+        let Some(held) = session.lock_ids.get(&name.lock_id) else { return false };
+        let before = usize::from(held.extents);
+        let has_room = kept.len() <= before || self.has_room(session, kept.len() - before);
+        let mut granted = Vec::new();
+        if kept.len() > limits::EXTENTS_MAX || !has_room || !self.table.shrink(name, kept, &mut granted) {
+            return false;
+        }
+        let session = self.sessions.get_mut(&name.host).expect("just seen");
+        session.lock_ids.get_mut(&name.lock_id).expect("just seen").extents = kept.len() as u16;
+        session.extents = session.extents + kept.len() - before;
+        self.extents = self.extents + kept.len() - before;
+        session.overdue.remove(&name.lock_id);
+        if !self.table.wanted(name) {
+            session.wanted.remove(&name.lock_id);
+        }
+        self.tell_granted(now, &granted);
+        true
+    }
+
     /// Releases all locks of a host at once, so that none of its requests is granted by the release of another of its
     /// locks.
     pub(super) fn give_back_all(&mut self, now: Time, host: Generation) {
@@ -249,7 +283,9 @@ impl LockEngine {
             let host = of_host[0].host;
             let session = self.sessions.get_mut(&host).expect("a host that holds a lock has a session");
             session.wanted_at = Some(now);
-            let new = of_host.iter().map(|name| name.lock_id).filter(|lock_id| session.wanted.insert(*lock_id));
+            // Of a lock that is called back in parts, another part may be wanted than before.
+            let is_new = |lock_id: &u64| session.wanted.insert(*lock_id) || session.lock_ids[lock_id].in_parts;
+            let new = of_host.iter().map(|name| name.lock_id).filter(is_new);
             let new: Vec<_> = new.collect();
             let cached = new.into_iter().filter(|lock_id| session.lock_ids[lock_id].cached).collect();
             if self.timers.deadline_of(EngineTimer::Revoke(host)).is_none() {
@@ -272,8 +308,20 @@ impl LockEngine {
     }
 
     fn revoke(&mut self, host: Generation, lock_ids: Vec<u64>) {
-        if self.sessions[&host].fence_state == FenceState::Served && !lock_ids.is_empty() {
-            self.events.push_back(EngineEvent::Revoke { host, lock_ids });
+        let session = &self.sessions[&host];
+        if session.fence_state != FenceState::Served {
+            return;
+        }
+        let is_in_parts = |lock_id: &u64| session.lock_ids.get(lock_id).is_some_and(|held| held.in_parts);
+        let (in_parts, whole): (Vec<_>, Vec<_>) = lock_ids.into_iter().partition(is_in_parts);
+        if !whole.is_empty() {
+            self.events.push_back(EngineEvent::Revoke { host, lock_ids: whole });
+        }
+        let wanted = |lock_id| self.table.wanted_extents(LockName { host, lock_id }, LOCK_PART_EXTENTS_MAX);
+        let part = |lock_id| LockPart { lock_id, extents: wanted(lock_id) };
+        let parts: Vec<_> = in_parts.into_iter().map(part).collect();
+        if !parts.is_empty() {
+            self.events.push_back(EngineEvent::Recall { host, wanted: parts });
         }
     }
 

@@ -15,6 +15,7 @@ const SIZES: usize = 16;
 pub(super) struct Entry<Owner> {
     pub owner: Owner,
     pub arrival: u64,
+    pub range: BlockRange,
 }
 
 #[derive(Clone, Debug)]
@@ -52,9 +53,9 @@ impl<Owner> Default for Extents<Owner> {
 
 impl<Owner: Copy> Extents<Owner> {
     /// Adds the extent number `index` of a lock.
-    pub fn insert(&mut self, object: ObjectId, place: (u16, BlockRange), index: u16, entry: Entry<Owner>) {
-        let address = ExtentAddress::new(object, place, index, entry.arrival);
-        self.by_address.insert(address, Extent { owner: entry.owner, count: place.1.count });
+    pub fn insert(&mut self, object: ObjectId, position: u16, index: u16, entry: Entry<Owner>) {
+        let address = ExtentAddress::new(object, (position, entry.range), index, entry.arrival);
+        self.by_address.insert(address, Extent { owner: entry.owner, count: entry.range.count });
         self.sizes[address.size as usize] += 1;
         self.sizes_in_use |= 1 << address.size;
     }
@@ -83,8 +84,9 @@ impl<Owner: Copy> Extents<Owner> {
             let first = ExtentAddress { start: range.start.saturating_sub(reach(size)), ..end };
             for (address, extent) in self.by_address.range(first..end).take(left) {
                 left -= 1;
-                if BlockRange::new(address.start, extent.count).overlaps(range) {
-                    visit(Entry { owner: extent.owner, arrival: address.arrival })?;
+                let found = BlockRange::new(address.start, extent.count);
+                if found.overlaps(range) {
+                    visit(Entry { owner: extent.owner, arrival: address.arrival, range: found })?;
                 }
             }
         }

@@ -7,7 +7,7 @@ pub use braid_locks::{DISK_BYTES, FenceCause, LockServer, LockServerConfig, Lock
 pub use braid_machine::{Effect, Effects, Input, Machine};
 pub use braid_wire::LockMode::{Exclusive, Shared};
 pub use braid_wire::{
-    LockAnswer, LockCommand, LockExtent, LockMode, LockRefusal, LockReply, LockRequest, LockTerm, Message,
+    LockAnswer, LockCommand, LockExtent, LockMode, LockPart, LockRefusal, LockReply, LockRequest, LockTerm, Message,
     MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Rejection,
 };
 pub use braid_world::MemoryDisk;

@@ -1,7 +1,8 @@
 //! The lock engine alone: calls in, events out. A story is a table of calls, each with the events that follow from it; of equal
 //! ones, the first.
 //!
-//! `a1` is lock 1 of host a, and `own1` one of the process that contains the engine. `X 0 8` is exclusive, on eight blocks from block 0 on.
+//! `a1` is lock 1 of host a, and `own1` one of the process that contains the engine. `X 0 8` is exclusive, on eight blocks from block 0 on;
+//! `kept 4` says that it is called back in parts, and may be wider by four blocks; `over a1`, that it is a lock over `a1`.
 
 use crate::bench::*;
 use braid_locks::LockEngine;
@@ -13,6 +14,8 @@ const HOSTS: [(&str, Generation); 4] = [("a", ONE), ("b", TWO), ("c", THREE), ("
 struct Story {
     engine: LockEngine,
     now: Time,
+    /// Locks that are called back in parts.
+    kept: BTreeSet<LockName>,
 }
 
 impl Story {
@@ -29,24 +32,32 @@ impl Story {
                 }
             }
             ["pass", ms] => self.pass(Duration::from_millis(ms.parse().expect("a time"))),
+            ["shrink", lock, ref kept @ ..] => {
+                let kept: Vec<_> = kept.chunks(3).flat_map(extents_of).collect();
+                assert!(self.engine.shrink(self.now, name_of(lock), &kept));
+            }
             ["back", lock] => match name_of(lock) {
                 LockName { host: LockEngine::OWN, lock_id } => self.engine.unlock_own(self.now, lock_id),
                 name => assert!(self.engine.give_back(self.now, name)),
             },
             [lock, mode, start, count, ref term @ ..] => {
-                let mode = if mode == "X" { Exclusive } else { Shared };
-                let extents = extents(mode, &[(start.parse().expect("a block"), count.parse().expect("a count"))]);
+                let extents = extents_of(&[mode, start, count]);
                 let term = match term {
-                    ["cached"] => LockTerm::Cached,
+                    ["cached"] | ["kept", ..] => LockTerm::Cached,
                     ["impatient"] => IMPATIENT,
                     _ => PATIENT,
                 };
+                let after = |what| words.iter().position(|word| *word == what).map(|at| words[at + 1]);
+                let in_parts = words.contains(&"kept");
+                let width = after("kept").map_or(0, |width| width.parse().expect("a width"));
+                let over = after("over").map(|lock| name_of(lock).lock_id).into_iter().collect();
                 match name_of(lock) {
                     LockName { host: LockEngine::OWN, lock_id } => {
                         self.engine.lock_own(self.now, lock_id, OBJECT, &extents);
                     }
                     name => {
-                        let asked = LockDetails { object: OBJECT, extents, term };
+                        self.kept.extend(in_parts.then_some(name));
+                        let asked = LockDetails { object: OBJECT, extents, term, in_parts, width, over };
                         assert_eq!(self.engine.ask(self.now, name, asked, true), Acceptance::Accepted);
                     }
                 }
@@ -76,21 +87,41 @@ fn host_of(text: &str) -> Generation {
     HOSTS.iter().find(|(name, _)| *name == text).expect("a host").1
 }
 
+fn extents_of(words: &[&str]) -> Vec<LockExtent> {
+    let [mode, start, count] = words else { panic!("no extent: {words:?}") };
+    let mode = if *mode == "X" { Exclusive } else { Shared };
+    extents(mode, &[(start.parse().expect("a block"), count.parse().expect("a count"))])
+}
+
+fn extents_shown(extents: &[LockExtent]) -> String {
+    let mode = |extent: &LockExtent| if extent.mode == Exclusive { "X" } else { "S" };
+    let shown = extents.iter().map(|extent| format!("{} {} {}", mode(extent), extent.range.start, extent.range.count));
+    shown.collect::<Vec<_>>().join(" ")
+}
+
 fn name_of(text: &str) -> LockName {
     let (host, lock_id) = text.split_at(text.len() - 1);
     LockName { host: host_of(host), lock_id: lock_id.parse().expect("a number") }
 }
 
-fn shown(event: EngineEvent) -> String {
+fn shown(told: &Story, event: EngineEvent) -> String {
     let host = |host| HOSTS.iter().find(|(_, generation)| *generation == host).expect("a host").0;
     let name = |name: LockName| format!("{}{}", host(name.host), name.lock_id);
     match event {
-        EngineEvent::Granted { name: lock, waited: false } => name(lock),
-        EngineEvent::Granted { name: lock, waited: true } => format!("{} at last", name(lock)),
+        EngineEvent::Granted { name: lock, waited } => {
+            let (_, extents) = told.engine.extents(lock).expect("it is granted");
+            let extents =
+                if told.kept.contains(&lock) { format!(" {}", extents_shown(extents)) } else { String::new() };
+            format!("{}{extents}{}", name(lock), if waited { " at last" } else { "" })
+        }
         EngineEvent::OwnGranted(lock_id) => format!("own{lock_id}"),
         EngineEvent::Waits(lock) => format!("{} waits", name(lock)),
         EngineEvent::TimedOut(lock) => format!("{} is refused", name(lock)),
         EngineEvent::Revoke { host: of, lock_ids } => format!("revoke {}{lock_ids:?}", host(of)),
+        EngineEvent::Recall { host: of, wanted } => {
+            let part = |part: &LockPart| format!("{}{}: {}", host(of), part.lock_id, extents_shown(&part.extents));
+            format!("recall {}", wanted.iter().map(part).collect::<Vec<_>>().join(", "))
+        }
         EngineEvent::Doom { host: of, cause } => format!("doom {} {cause:?}", host(of)),
         EngineEvent::Listed => "list".into(),
     }
@@ -98,8 +129,8 @@ fn shown(event: EngineEvent) -> String {
 
 /// Tells a story in which three hosts are known and listed.
 fn tell(story: &[(&str, &str)]) {
-    let mut told =
-        Story { engine: LockEngine::new(settings(), false, settings().lock_eviction), now: Time(1_000_000_000) };
+    let engine = LockEngine::new(settings(), false, settings().lock_eviction);
+    let mut told = Story { engine, now: Time(1_000_000_000), kept: BTreeSet::new() };
     for (host, generation) in &HOSTS[..3] {
         told.call(&format!("hear {host}"));
         told.call(&format!("{host}9 S 90 1"));
@@ -109,7 +140,8 @@ fn tell(story: &[(&str, &str)]) {
     while told.engine.pop_event().is_some() {}
     for (index, (call, events)) in story.iter().enumerate() {
         told.call(call);
-        let mut found: Vec<_> = std::iter::from_fn(|| told.engine.pop_event()).map(shown).collect();
+        let events_found: Vec<_> = std::iter::from_fn(|| told.engine.pop_event()).collect();
+        let mut found: Vec<_> = events_found.into_iter().map(|event| shown(&told, event)).collect();
         let mut seen = BTreeSet::new();
         found.retain(|event| seen.insert(event.clone()));
         assert_eq!(found.join(", "), *events, "{index}: {call}");
@@ -229,5 +261,33 @@ fn hosts_that_keep_cached_locks_which_others_want_are_doomed_unless_they_are_par
         ("live 58", "revoke a[2, 3]"),
         ("pardon", ""),
         ("live 62", "revoke a[2, 3], doom a KeepsLocks"),
+    ]);
+}
+
+#[test]
+fn locks_of_ranges_are_widened_recalled_in_parts_and_promoted_while_they_are_held() {
+    tell(&[
+        ("a1 X 100 10 kept 8", "a1 X 92 26"),
+        ("b1 S 120 10 kept 8", "b1 S 118 20"),
+        // Only what is wanted goes; an exclusive lock that others share is kept shared.
+        ("b2 S 96 4 kept 8", "b2 waits, recall a1: S 96 4"),
+        ("shrink a1 X 92 4 S 96 4 X 100 18", "b2 S 96 4 at last"),
+        ("c1 X 110 2 kept 0", "c1 waits, recall a1: X 110 2"),
+        // Another part is wanted at once, and both are called back again.
+        ("c2 X 114 2 kept 0", "c2 waits, recall a1: X 110 2 X 114 2"),
+        ("pass 500", "recall a1: X 110 2 X 114 2"),
+        ("shrink a1 X 92 4 S 96 4 X 100 10", "c1 X 110 2 at last, c2 X 114 2 at last"),
+        // What waits is granted as it was requested.
+        ("a2 X 92 8 kept 8 over a1", "a2 waits, recall b2: X 92 8"),
+        ("shrink b2", "a2 X 92 8 at last"),
+        ("back a1", ""),
+        // Two hosts promote: the one that comes second gives back what it has, and has its turn.
+        ("a3 S 200 4 kept 0", "a3 S 200 4"),
+        ("b3 S 200 4 kept 0", "b3 S 200 4"),
+        ("a4 X 200 4 kept 0 over a3", "a4 waits, recall b3: X 200 4"),
+        ("b4 X 200 4 kept 0 over b3", "b4 waits, recall a3: X 200 4"),
+        ("shrink b3", "a4 X 200 4 at last, recall a4: X 200 4"),
+        ("shrink a3", ""),
+        ("shrink a4", "b4 X 200 4 at last"),
     ]);
 }

@@ -1,6 +1,7 @@
 //! Tests of the lock table against a naive model, and of the lock engine alone, and of the lock server: rule by rule on a bench, and in swarm runs.
 
 mod bench;
+mod clients;
 mod engine;
 mod hostile_hosts;
 mod lock_ids;

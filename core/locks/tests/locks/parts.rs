@@ -2,7 +2,7 @@
 //! only.
 
 use crate::bench::*;
-use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Wanted};
+use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Retention, Wanted};
 
 const SERVER: LockServerId = LockServerId(0);
 const PAGES: Part = Part(1);
@@ -53,7 +53,14 @@ impl Owner {
 
 fn wanted() -> Wanted {
     let extents = extents(LockMode::Exclusive, &[(0, 8)]);
-    Wanted { object: OBJECT, extents, unit_blocks: 8, caches: true, is_impatient: false, over: Vec::new() }
+    Wanted {
+        object: OBJECT,
+        extents,
+        unit_blocks: 8,
+        retention: Retention::Cached,
+        is_impatient: false,
+        over: Vec::new(),
+    }
 }
 
 #[test]

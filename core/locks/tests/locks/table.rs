@@ -5,23 +5,30 @@ use braid_locks::{LockState, LockTable, Locked};
 use proptest::prelude::*;
 
 type Owner = u8;
+type Lock = (Owner, ObjectId, Vec<LockExtent>);
 
 /// A lock is held if no earlier one conflicts with it.
 #[derive(Default)]
 struct Naive {
-    in_order: Vec<(Owner, ObjectId, Vec<LockExtent>)>,
+    in_order: Vec<Lock>,
     /// The number of locks at the front that were taken in as held.
     held_before: usize,
+    /// Owners whose locks belong together.
+    beside: BTreeSet<(Owner, Owner)>,
 }
 
 impl Naive {
+    fn conflict(&self, one: &Lock, other: &Lock) -> bool {
+        !self.beside.contains(&(one.0, other.0)) && conflict(one, other)
+    }
+
     fn find(&self, owner: Owner) -> Option<usize> {
         self.in_order.iter().position(|(other, ..)| *other == owner)
     }
 
     fn earlier(&self, index: usize) -> Vec<Owner> {
         let lock_id = &self.in_order[index];
-        self.in_order[..index].iter().filter(|other| conflict(other, lock_id)).map(|(owner, ..)| *owner).collect()
+        self.in_order[..index].iter().filter(|other| self.conflict(other, lock_id)).map(|(owner, ..)| *owner).collect()
     }
 
     fn held(&self, owner: Owner) -> bool {
@@ -40,7 +47,7 @@ impl Naive {
 
     fn wanted(&self, owner: Owner) -> bool {
         let after = self.find(owner).map_or(&[][..], |index| &self.in_order[index..]);
-        after.iter().skip(1).any(|later| conflict(later, &after[0]))
+        after.iter().skip(1).any(|later| self.conflict(later, &after[0]))
     }
 
     fn conflicts(&self, object: ObjectId, extents: &[LockExtent], except: Option<Owner>) -> bool {
@@ -49,8 +56,8 @@ impl Naive {
     }
 }
 
-fn conflict(one: &(Owner, ObjectId, Vec<LockExtent>), other: &(Owner, ObjectId, Vec<LockExtent>)) -> bool {
-    let locks = |lock_id: &(Owner, ObjectId, Vec<LockExtent>), mode: Option<LockMode>| -> BTreeSet<(u16, u64)> {
+fn conflict(one: &Lock, other: &Lock) -> bool {
+    let locks = |lock_id: &Lock, mode: Option<LockMode>| -> BTreeSet<(u16, u64)> {
         let extents = lock_id.2.iter().filter(|extent| mode.is_none_or(|mode| mode == extent.mode));
         extents.flat_map(|extent| extent.range.blocks().map(|block| (extent.position, block))).collect()
     };
@@ -62,7 +69,10 @@ fn conflict(one: &(Owner, ObjectId, Vec<LockExtent>), other: &(Owner, ObjectId, 
 
 #[derive(Clone, Debug)]
 enum Action {
-    Lock(Owner, ObjectId, Vec<LockExtent>),
+    /// The locks of the last owners belong together with it.
+    Lock(Owner, ObjectId, Vec<LockExtent>, BTreeSet<Owner>),
+    /// Keeps the first of these extents, cut by one block, and shared if so.
+    Shrink(Owner, usize, bool),
     Hold(Owner, ObjectId, Vec<LockExtent>),
     Release(Owner),
     Look(Owner, ObjectId, Vec<LockExtent>),
@@ -82,12 +92,17 @@ fn extents() -> impl Strategy<Value = Vec<LockExtent>> {
 fn action() -> impl Strategy<Value = Action> {
     let lock_id = || (0u8..30, (1u64..3).prop_map(ObjectId), extents());
     prop_oneof![
-        6 => lock_id().prop_map(|(owner, object, extents)| Action::Lock(owner, object, extents)),
+        6 => (lock_id(), prop::collection::btree_set(0u8..30, 0..6))
+            .prop_map(|((owner, object, extents), beside)| Action::Lock(owner, object, extents, beside)),
+        2 => (0u8..30, 1usize..4, any::<bool>()).prop_map(|(owner, kept, weaker)| Action::Shrink(owner, kept, weaker)),
         3 => lock_id().prop_map(|(owner, object, extents)| Action::Hold(owner, object, extents)),
         5 => (0u8..30).prop_map(Action::Release),
         1 => lock_id().prop_map(|(owner, object, extents)| Action::Look(owner, object, extents)),
     ]
 }
+
+const WHOLE: LockExtent =
+    LockExtent { position: 0, range: BlockRange { start: 0, count: 1000 }, mode: LockMode::Shared };
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
@@ -98,13 +113,39 @@ proptest! {
         let mut naive = Naive::default();
         for action in actions {
             match action {
-                Action::Lock(owner, object, extents) if naive.find(owner).is_none() => {
+                Action::Lock(owner, object, extents, beside) if naive.find(owner).is_none() => {
+                    for (other, ..) in naive.in_order.iter().filter(|(other, ..)| beside.contains(other)) {
+                        naive.beside.extend([(owner, *other), (*other, owner)]);
+                    }
                     naive.in_order.push((owner, object, extents.clone()));
                     let expected = match naive.held(owner) {
                         true => Locked::Granted,
                         false => Locked::Waits { blockers: naive.blockers(owner) },
                     };
-                    prop_assert_eq!(table.lock(owner, object, &extents), expected);
+                    prop_assert_eq!(table.lock_beside(owner, object, &extents, |other| beside.contains(&other)), expected);
+                }
+                Action::Shrink(owner, kept, weaker) => {
+                    let before = naive.holders();
+                    let mut granted = Vec::new();
+                    let Some(index) = naive.find(owner) else {
+                        prop_assert!(!table.shrink(owner, &[], &mut granted));
+                        continue;
+                    };
+                    let mut extents = naive.in_order[index].2.clone();
+                    extents.truncate(kept);
+                    for extent in &mut extents {
+                        extent.range.count = (extent.range.count - 1).max(1);
+                        extent.mode = if weaker { LockMode::Shared } else { extent.mode };
+                    }
+                    let is_held = naive.held(owner);
+                    prop_assert_eq!(table.shrink(owner, &extents, &mut granted), is_held);
+                    let longer = LockExtent { range: BlockRange::new(0, 1000), ..extents.first().copied().unwrap_or(WHOLE) };
+                    prop_assert!(!table.shrink(owner, &[longer], &mut granted), "no lock grows");
+                    if is_held {
+                        naive.in_order[index].2 = extents;
+                    }
+                    let expected: Vec<_> = naive.holders().into_iter().filter(|held| !before.contains(held)).collect();
+                    prop_assert_eq!(granted, expected);
                 }
                 Action::Hold(owner, object, extents) if naive.find(owner).is_none() => {
                     let free = !naive.conflicts(object, &extents, None);
@@ -119,6 +160,7 @@ proptest! {
                     if let Some(index) = naive.find(owner) {
                         naive.in_order.remove(index);
                         naive.held_before -= usize::from(index < naive.held_before);
+                        naive.beside.retain(|(one, other)| *one != owner && *other != owner);
                     }
                     let mut granted = Vec::new();
                     table.release(owner, &mut granted);
@@ -132,6 +174,18 @@ proptest! {
                     }
                     let touched = naive.in_order.iter().any(|(_, other, _)| *other == object);
                     prop_assert_eq!(table.touches(object), touched);
+                    let widest = table.widest(object, &extents[0], 5);
+                    let wide = [LockExtent { range: widest, ..extents[0] }];
+                    let all = |extents: &[LockExtent]| {
+                        let lock_id = (0, object, extents.to_vec());
+                        naive.in_order.iter().any(|other| conflict(other, &lock_id))
+                    };
+                    prop_assert!(widest.contains(extents[0].range) && widest.count <= extents[0].range.count + 10);
+                    prop_assert_eq!(all(&wide), all(&extents[..1]), "no lock is in the way of the widest range");
+                    if !all(&wide) && widest.end() < extents[0].range.end() + 5 {
+                        let more = LockExtent { range: BlockRange::new(widest.end(), 1), ..extents[0] };
+                        prop_assert!(all(&[more]), "it could be wider");
+                    }
                 }
                 Action::Lock(..) | Action::Hold(..) => {}
             }
@@ -147,6 +201,7 @@ proptest! {
                 prop_assert_eq!(table.state(owner), state);
                 prop_assert_eq!(table.blockers(owner), naive.blockers(owner));
                 prop_assert_eq!(table.wanted(owner), naive.wanted(owner));
+                prop_assert_eq!(!table.wanted_extents(owner, 9).is_empty(), naive.wanted(owner));
             }
         }
     }

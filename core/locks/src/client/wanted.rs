@@ -1,0 +1,62 @@
+//! Who wants locks, which, and what becomes of them afterwards.
+
+use braid_base::ObjectId;
+use braid_wire::locking::LockExtent;
+
+/// A part of the owner that has lock holders. The owner gives each of its parts its own number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Part(pub u8);
+
+/// The name of a holder among those of all parts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct HolderId {
+    pub part: Part,
+    /// The number that the part gave it.
+    pub number: u64,
+}
+
+/// The locks that a holder needs.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub object: ObjectId,
+    pub extents: Vec<LockExtent>,
+    /// The blocks of a stripe unit. Lock servers divide the volume among themselves by stripes.
+    pub unit_blocks: u64,
+    /// What becomes of the locks after their holder.
+    pub retention: Retention,
+    /// Whether a server refuses locks that it can't grant soon. Cached locks are waited for.
+    pub is_impatient: bool,
+    /// Other holders of the part, whose locks on the object do not count: the locks are granted over them. Locks that are released with their
+    /// holder are granted at once or not at all, and there is one lock server; locks that are kept in parts are waited for. Empty: the usual.
+    pub over: Vec<u64>,
+}
+
+impl Wanted {
+    /// Locks on the usual terms, on an object that only one lock server serves.
+    pub fn new(object: ObjectId, extents: Vec<LockExtent>, retention: Retention) -> Wanted {
+        Wanted { object, extents, unit_blocks: 1, retention, is_impatient: false, over: Vec::new() }
+    }
+}
+
+/// What becomes of locks when their holder releases them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// They are released.
+    Released,
+    /// They are cached for later holders, until they are revoked or their lease ends.
+    Cached,
+    /// They are cached until they are recalled, and what no other host wants is kept (range-lock paper: datalocks, and childlocks below
+    /// them). A lock of one extent may be granted wider by `width` blocks on either side.
+    CachedInParts { width: u64 },
+}
+
+impl Retention {
+    pub(super) fn caches(self) -> bool {
+        self != Retention::Released
+    }
+
+    /// None unless the locks are kept in parts.
+    pub(super) fn width(self) -> Option<u64> {
+        if let Retention::CachedInParts { width } = self { Some(width) } else { None }
+    }
+}

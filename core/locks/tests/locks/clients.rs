@@ -1,0 +1,240 @@
+//! Swarm runs with the real client: holders on several hosts lock ranges that are kept in parts, promote and release them at random.
+//!
+//! Safety: no two holders, of one host or of several, ever have conflicting locks; no two hosts believe that they may use conflicting parts.
+
+use crate::bench::*;
+use crate::swarm::{Actor, BLOCKS, Locker, TICK, covers, rates, swarm, touching};
+use braid_base::Rng;
+use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Retention, Wanted};
+use braid_machine::{EffectsOf, HostEffects};
+use proptest::prelude::*;
+
+const PART: Part = Part(1);
+const SERVER_ID: LockServerId = LockServerId(0);
+
+/// A host with programs that lock ranges.
+struct ClientHost {
+    name: Generation,
+    client: LockClient,
+    settings: Settings,
+    rng: Rng,
+    is_active: bool,
+    next_tick: Option<Time>,
+    holders: BTreeMap<u64, Holder>,
+    /// Holders and requests have numbers of their own.
+    next_holder: u64,
+    next_number: u64,
+    fenced: bool,
+    /// What is to be done in the next step.
+    asked: Vec<(u64, Vec<LockExtent>, Vec<u64>)>,
+    ended: Vec<u64>,
+}
+
+struct Holder {
+    extents: Vec<LockExtent>,
+    has_all: bool,
+    /// Others want it.
+    revoked: bool,
+    /// The holders that it promotes.
+    over: Vec<u64>,
+}
+
+impl ClientHost {
+    fn boxed(name: Generation, rng: Rng) -> Box<dyn Locker> {
+        let config = LockClientConfig { host: name, servers: vec![SERVER_ID], acquisition: Acquisition::Ordered };
+        Box::new(ClientHost {
+            name,
+            client: LockClient::new(config),
+            settings: settings(),
+            rng,
+            is_active: true,
+            next_tick: None,
+            holders: BTreeMap::new(),
+            next_holder: 0,
+            next_number: 0,
+            fenced: false,
+            asked: Vec::new(),
+            ended: Vec::new(),
+        })
+    }
+
+    /// Requests, promotes and releases locks at random.
+    fn act(&mut self) {
+        if self.rng.chance(1, 3) && self.holders.len() < 6 {
+            let extents: Vec<_> = (0..self.rng.between(1, 3)).map(|_| self.any_extent()).collect();
+            self.want(extents, Vec::new());
+        }
+        for (number, holder) in &self.holders {
+            let is_promoting = self.asked.iter().any(|(_, _, over)| over.contains(number));
+            if !holder.has_all {
+                // Its program has waited for long enough.
+                if self.rng.chance(1, 60) {
+                    self.ended.push(*number);
+                }
+            } else if self.rng.chance(if holder.revoked { 2 } else { 1 }, 5) {
+                self.ended.push(*number);
+            } else if !is_promoting && self.rng.chance(1, 8) {
+                let exclusive = |extent: &LockExtent| LockExtent { mode: LockMode::Exclusive, ..*extent };
+                self.next_holder += 1;
+                let extents: Vec<_> = holder.extents.iter().map(exclusive).collect();
+                self.asked.push((self.next_holder, extents, vec![*number]));
+            }
+        }
+    }
+
+    fn any_extent(&mut self) -> LockExtent {
+        LockExtent {
+            position: self.rng.below(2) as u16,
+            range: BlockRange::new(self.rng.below(BLOCKS), self.rng.between(1, 3)),
+            mode: if self.rng.chance(1, 2) { LockMode::Shared } else { LockMode::Exclusive },
+        }
+    }
+
+    fn want(&mut self, extents: Vec<LockExtent>, over: Vec<u64>) -> u64 {
+        self.next_holder += 1;
+        self.asked.push((self.next_holder, extents, over));
+        self.next_holder
+    }
+
+    /// Asserts that holders of this host have no conflicting locks, but those that were promoted.
+    fn exclusion(&self) {
+        let held: Vec<_> = self.holders.iter().filter(|(_, holder)| holder.has_all).collect();
+        for (index, (number, one)) in held.iter().enumerate() {
+            for (other_number, other) in &held[..index] {
+                let is_promoted = one.over.contains(other_number) || other.over.contains(number);
+                let conflict = touching(&one.extents, &other.extents).any(|(a, b)| a.mode.conflicts(b.mode));
+                assert!(is_promoted || !conflict, "conflicting locks on {}: {number} and {other_number}", self.name);
+            }
+        }
+    }
+
+    /// Handles what the client tells. A holder that promotes gives up what it has as soon as another wants that.
+    fn listen(&mut self, cx: &mut Ctx, client: &mut LockClient) {
+        loop {
+            let Some(event) = client.of_part(PART).pop_event() else {
+                match client.take_turn(cx) {
+                    true => continue,
+                    false => return,
+                }
+            };
+            match event {
+                Event::Granted { holder } => self.holders.get_mut(&holder).expect("it asked").has_all = true,
+                Event::Revoked { holder } => self.holders.get_mut(&holder).expect("it holds").revoked = true,
+                Event::Delayed { .. } => {}
+                Event::Denied { holder, .. } | Event::Lost { holder } => {
+                    self.holders.remove(&holder);
+                    client.of_part(PART).release(cx, holder);
+                }
+            }
+        }
+    }
+}
+
+impl Locker for ClientHost {
+    fn name(&self) -> Generation {
+        self.name
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    fn next_wake(&self) -> Option<Time> {
+        let wakes = self.next_tick.into_iter().chain(self.client.deadline()).min();
+        wakes.filter(|_| !self.fenced)
+    }
+
+    fn held(&self) -> Vec<(u64, Vec<LockExtent>)> {
+        let held = self.holders.iter().filter(|(_, holder)| holder.has_all);
+        let mut held: Vec<_> = held.map(|(number, holder)| (*number, holder.extents.clone())).collect();
+        held.push((0, self.client.held().map(|(_, extent)| extent).collect()));
+        held
+    }
+
+    fn calm(&mut self) {
+        self.is_active = false;
+    }
+
+    fn ask(&mut self, extents: Vec<LockExtent>) -> u64 {
+        self.want(extents, Vec::new())
+    }
+
+    fn end(&mut self, number: u64) {
+        self.ended.push(number);
+    }
+
+    fn end_all(&mut self) {
+        self.ended.extend(self.holders.keys());
+    }
+
+    fn step(&mut self, now: Now, input: Input, out: &mut EffectsOf<Actor>) {
+        if self.fenced {
+            return;
+        }
+        let config = LockClientConfig { host: self.name, servers: Vec::new(), acquisition: Acquisition::Ordered };
+        let mut client = std::mem::replace(&mut self.client, LockClient::new(config));
+        let (settings, mut next) = (self.settings.clone(), self.next_number);
+        let mut effects = HostEffects::default();
+        let mut number = || {
+            next += 1;
+            next
+        };
+        let mut cx = Ctx { now, settings: &settings, number: &mut number, out: &mut effects };
+        let cx = &mut cx;
+        match input {
+            Input::Message { message: Message::LockAnswer(answer), .. } => {
+                self.fenced = answer.reply == LockReply::Rejected { rejection: Rejection::Fenced };
+                client.on_answer(cx, SERVER_ID, answer);
+            }
+            _ => {
+                while client.deadline().is_some_and(|due| due <= now.time) {
+                    client.wake(cx);
+                }
+                if self.next_tick.is_none_or(|tick| tick <= now.time) {
+                    self.next_tick = Some(now.time.after(TICK));
+                    if self.is_active {
+                        self.act();
+                    }
+                }
+            }
+        }
+        self.listen(cx, &mut client);
+        for number in std::mem::take(&mut self.ended) {
+            self.holders.remove(&number);
+            client.of_part(PART).release(cx, number);
+            self.listen(cx, &mut client);
+        }
+        for (number, extents, over) in std::mem::take(&mut self.asked) {
+            let retention = Retention::CachedInParts { width: self.rng.below(6) };
+            self.holders.insert(
+                number,
+                Holder { extents: extents.clone(), has_all: false, revoked: false, over: over.clone() },
+            );
+            let wanted = Wanted { over, ..Wanted::new(OBJECT, extents, retention) };
+            client.of_part(PART).acquire(cx, number, wanted);
+            self.listen(cx, &mut client);
+        }
+        client.invariants();
+        self.exclusion();
+        (self.client, self.next_number) = (client, next);
+        for effect in effects.drain() {
+            if let Effect::Send { to, message } = effect {
+                out.send(to, message);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn ranges_of_many_holders_exclude_and_are_granted_whatever_the_weather(seed: u64, rates in rates()) {
+        swarm(seed, rates, ClientHost::boxed);
+    }
+}
+
+#[test]
+fn swarm_runs_with_ranges_cover_every_event() {
+    covers(ClientHost::boxed, &["refused", "timeouts", "revocations", "yields"]);
+}
