@@ -50,6 +50,8 @@ pub(crate) enum Timer {
     Request(RequestTimer),
     /// A timer of the client of the lock servers.
     Locks,
+    /// A program has waited for a lock of ranges for as long as it may.
+    Ranges,
     /// A timer of the monitor's client.
     Monitor,
 }

@@ -5,6 +5,7 @@ use crate::counters::HostCounters;
 use crate::ctx::{Ctx, RequestTimer, Timer};
 use crate::disconnect::{Rest, begins_something};
 use crate::object_requests::RequestContent;
+use crate::range_locks::{Locks, RangeLocks};
 use crate::requests::DeviceRequests;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, VolumeId};
@@ -73,7 +74,7 @@ pub struct Host {
     pub(crate) links: Links,
     pub(crate) coordinator: Coordinator,
     pub(crate) requests: DeviceRequests,
-    pub(crate) locks: LockClient,
+    pub(crate) locks: Locks,
     pub(crate) healing: Healing,
     /// Steps of background jobs that have ended.
     steps_done: Vec<(StepId, HostOutcome)>,
@@ -91,11 +92,14 @@ impl Host {
             links: Links::new(&config.devices),
             coordinator: Coordinator::new(config.generation),
             requests: DeviceRequests::default(),
-            locks: LockClient::new(LockClientConfig {
-                host: config.generation,
-                servers: config.lock_servers.clone(),
-                acquisition: config.acquisition,
-            }),
+            locks: Locks {
+                client: LockClient::new(LockClientConfig {
+                    host: config.generation,
+                    servers: config.lock_servers.clone(),
+                    acquisition: config.acquisition,
+                }),
+                ranges: RangeLocks::default(),
+            },
             healing: Healing::default(),
             steps_done: Vec::new(),
             monitor: MonitorClient::of_host(config.membership.clone()),
@@ -106,7 +110,7 @@ impl Host {
 
     /// The counters since the start.
     pub fn counters(&self) -> HostCounters {
-        let (jobs, locks) = (self.healing.counters(), self.locks.counters());
+        let (jobs, locks) = (self.healing.counters(), self.locks.client.counters());
         let (links, transactions) = (self.links.counters(), self.coordinator.counters());
         HostCounters {
             operations: transactions.operations,
@@ -142,7 +146,7 @@ impl Host {
 
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
     pub fn is_idle(&self) -> bool {
-        self.requests.has_no_objects() && self.coordinator.is_idle() && self.locks.is_settled()
+        self.requests.has_no_objects() && self.coordinator.is_idle() && self.locks.client.is_settled()
     }
 
     /// A volume as this host knows it.
@@ -169,12 +173,12 @@ impl Host {
     /// The locks of lock servers that this host holds, as far as it knows, for inspection. No other host may hold them,
     /// unless this host is fenced.
     pub fn held_locks(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
-        self.locks.held()
+        self.locks.client.held()
     }
 
     /// The number of locks held, requested or being released, for inspection.
     pub fn lock_ids(&self) -> usize {
-        self.locks.len()
+        self.locks.client.len()
     }
 
     /// When each device was last heard.
@@ -211,6 +215,7 @@ impl Host {
     pub(crate) fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut HostEffects) {
         if let HostRequest::Array(ArrayRequest::Abandon { ops }) = &request {
             self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, Abandoned::Users(ops)));
+            self.lock_ranges(now, out, |locks, cx| locks.abandon(cx, ops));
             return out.reply(op, Ok(HostSuccess::Done));
         }
         if is_of_user(&request) {
@@ -257,7 +262,10 @@ impl Host {
             HostRequest::Objects(ObjectsRequest::Await { device, object, name, seen, patience }) => {
                 self.start_objects(now, op, device, RequestContent::Change { object, name, seen }, patience, out);
             }
+            HostRequest::Ranges(_) if self.is_fenced() => out.reply(op, Err(HostError::Fenced)),
+            HostRequest::Ranges(request) => self.lock_ranges(now, out, |locks, cx| locks.start(cx, op, request)),
             HostRequest::Array(ArrayRequest::Disconnect) => {
+                self.lock_ranges(now, out, |locks, cx| locks.end_all(cx, &HostError::Disconnecting));
                 self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, Abandoned::Patient));
                 let (requests, _, mut ctx) = self.requests(now, out);
                 if requests.disconnect(&mut ctx, op) {
@@ -305,7 +313,7 @@ impl Host {
             (NodeId::Device(device), Message::Answer(answer)) => (device, answer),
             (NodeId::LockServer(server), Message::LockAnswer(answer)) => {
                 self.lock(now, out, |locks, cx| locks.on_answer(cx, server, answer));
-                return self.coordinate(now, out, Coordinator::on_lock_events);
+                return self.on_lock_events(now, out);
             }
             (NodeId::Monitor, Message::MonitorAnswer(answer)) => return self.on_monitor(now, answer, out),
             _ => return out.ignore(Ignored::NotForUs),
@@ -377,6 +385,7 @@ impl Host {
         let (requests, links, mut ctx) = self.requests(now, out);
         requests.on_fenced(&mut ctx, links);
         self.coordinate(now, out, Coordinator::on_fenced);
+        self.lock_ranges(now, out, |locks, cx| locks.end_all(cx, &HostError::Fenced));
     }
 
     /// The next timer of the host or its parts.
@@ -388,9 +397,10 @@ impl Host {
         let transactions = self.coordinator.next_timer().map(|(time, timer)| (time, of_coordinator(timer)));
         let link = self.links.next_timer().map(|(time, timer)| (time, Timer::Link(timer)));
         let request = self.requests.next_timer().map(|(time, timer)| (time, Timer::Request(timer)));
-        let locks = self.locks.deadline().map(|time| (time, Timer::Locks));
+        let locks = self.locks.client.deadline().map(|time| (time, Timer::Locks));
+        let ranges = self.locks.ranges.deadline().map(|time| (time, Timer::Ranges));
         let monitor = self.monitor.deadline().map(|time| (time, Timer::Monitor));
-        transactions.into_iter().chain(link).chain(request).chain(locks).chain(monitor).min()
+        transactions.into_iter().chain(link).chain(request).chain(locks).chain(ranges).chain(monitor).min()
     }
 
     fn on_wake(&mut self, now: Now, out: &mut HostEffects) {
@@ -421,8 +431,9 @@ impl Host {
                 }
                 Timer::Locks => {
                     self.lock(now, out, LockClient::wake);
-                    self.coordinate(now, out, Coordinator::on_lock_events);
+                    self.on_lock_events(now, out);
                 }
+                Timer::Ranges => self.lock_ranges(now, out, Locks::wake),
                 Timer::Monitor => self.on_monitor_timer(now, out),
             }
         }
@@ -447,7 +458,7 @@ impl Host {
     ) {
         let Host { config, monitor, coordinator, links, locks, rng, .. } = self;
         let (host, settings, view) = (config.generation, &config.settings, monitor.view());
-        let locks = locks.of_part(TRANSACTIONS);
+        let locks = locks.client.of_part(TRANSACTIONS);
         what(coordinator, &mut TransactionCtx { now, host, settings, view, links, locks, rng, out });
     }
 
@@ -470,13 +481,27 @@ impl Host {
     fn lock<R>(&mut self, now: Now, out: &mut HostEffects, act: impl FnOnce(&mut LockClient, &mut LockCtx) -> R) -> R {
         let Host { config, links, locks, .. } = self;
         let mut number = || links.take_sequence();
-        act(locks, &mut LockCtx { now, settings: &config.settings, number: &mut number, out })
+        act(&mut locks.client, &mut LockCtx { now, settings: &config.settings, number: &mut number, out })
+    }
+
+    /// Runs `act` on the locks of programs.
+    fn lock_ranges(&mut self, now: Now, out: &mut HostEffects, act: impl FnOnce(&mut Locks, &mut LockCtx)) {
+        let Host { config, links, locks, .. } = self;
+        let mut number = || links.take_sequence();
+        act(locks, &mut LockCtx { now, settings: &config.settings, number: &mut number, out });
+    }
+
+    /// Each part of the host handles the events of its own locks.
+    fn on_lock_events(&mut self, now: Now, out: &mut HostEffects) {
+        self.coordinate(now, out, Coordinator::on_lock_events);
+        self.lock_ranges(now, out, Locks::on_events);
     }
 
     /// Continues with lock holders of this host whose turn has come.
     fn take_turns(&mut self, now: Now, out: &mut HostEffects) {
         while self.lock(now, out, LockClient::take_turn) {
             self.lend_to_coordinator(now, out, Coordinator::on_lock_events);
+            self.lock_ranges(now, out, Locks::on_events);
         }
         self.on_transaction_events(now, out);
     }
@@ -516,7 +541,7 @@ impl Host {
         let rest = Rest {
             operations: self.coordinator.has_operations(),
             transactions: self.coordinator.has_transactions(),
-            locks: !self.locks.is_empty(),
+            locks: !self.locks.client.is_empty(),
             fenced: self.is_fenced(),
             devices_out: self.links.devices().filter(|device| self.view().is_out(*device)).collect(),
         };
@@ -606,7 +631,7 @@ impl Machine for Host {
 
     fn invariants(&self) {
         self.locks.invariants();
-        self.coordinator.invariants(self.locks.holders(TRANSACTIONS));
+        self.coordinator.invariants(self.locks.client.holders(TRANSACTIONS));
         self.links.invariants();
         self.requests.invariants();
         self.monitor.invariants();

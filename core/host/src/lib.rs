@@ -7,6 +7,7 @@
 //! | `membership` | the host's view of the membership, and its reaction to changes |
 //! | `healing` | the host's side of its background jobs ([`braid_healing`]) |
 //! | `requests` | requests to one device that are not storage transactions: `tasks`, `object_requests`, and the graceful `disconnect` |
+//! | `range_locks` | locks of ranges for programs, under what the client of the lock servers ([`braid_locks::client`]) keeps |
 //! | `ctx` | the context that the host passes to its parts |
 //! | `counters` | the counters of a host |
 
@@ -17,6 +18,7 @@ mod healing;
 mod host;
 mod membership;
 mod object_requests;
+mod range_locks;
 mod requests;
 mod tasks;
 
@@ -25,3 +27,4 @@ pub use braid_locks::client::Acquisition;
 pub use braid_transactions::ObservedDevice;
 pub use counters::HostCounters;
 pub use host::{Host, HostConfig, Short};
+pub use range_locks::object_of_name;

@@ -408,6 +408,11 @@ impl PartLocks<'_> {
         self.client.obstacle(now, settings, self.holder(number))
     }
 
+    /// The same, for a shorter time.
+    pub fn reborrow(&mut self) -> PartLocks<'_> {
+        PartLocks { client: self.client, part: self.part }
+    }
+
     fn holder(&self, number: u64) -> HolderId {
         HolderId { part: self.part, number }
     }

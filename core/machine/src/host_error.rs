@@ -49,8 +49,20 @@ pub enum HostError {
     #[error("lock server {server}: {rejection}")]
     LockServerRejected { server: LockServerId, rejection: Rejection },
     /// The volume's ordering needs a lock server, and the array has none.
-    #[error("the volume's ordering needs a lock server, and the array has none: start one with `braid lockd`")]
+    #[error("this needs a lock server, and the array has none: start one with `braid lockd`")]
     NoLockServer,
+    /// The ranges were not free in time.
+    #[error("other programs hold some of the range, and have not given it up within {}", seconds(*waited))]
+    RangeTaken {
+        /// The time that was allowed.
+        waited: Duration,
+    },
+    /// The lock was lost: a lock server restarted, and another host has it.
+    #[error("the lock was lost: a lock server restarted, and another host has the range now")]
+    LockLost,
+    /// This host has no such lock of ranges.
+    #[error("there is no such lock")]
+    NoSuchLock,
     /// The monitor did not answer in time.
     #[error("the array's monitor did not answer within {}: is it running?", seconds(*waited))]
     MonitorSilent {

@@ -39,7 +39,7 @@ pub use host_error::{ClockCause, HostError, rough};
 pub use outcome::{Finding, Found, HostOutcome, HostSuccess, MigrationReport, ScrubReport};
 pub use request::{
     Abandon, ArrayRequest, ControlOutcome, ControlRequest, HostRequest, JobRequest, ObjectsRequest, OpId, Part,
-    Patience, VolumeRequest,
+    Patience, RangesRequest, VolumeRequest,
 };
 
 use braid_base::{NodeId, Now, Time, VolumeId};

@@ -3,7 +3,7 @@
 use crate::{HostError, Never};
 use braid_base::{BlockRange, DeviceId, FileSystemId, Generation, ObjectId, TransactionId, VolumeId};
 use braid_layout::{StripeRows, VolumeDescription};
-use braid_wire::{Administration, AttributeName, ObjectRequest, OwnershipRequest, Task};
+use braid_wire::{Administration, AttributeName, LockExtent, ObjectRequest, OwnershipRequest, Task};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -64,6 +64,7 @@ pub enum HostRequest {
     Objects(ObjectsRequest),
     Array(ArrayRequest),
     Job(JobRequest),
+    Ranges(RangesRequest),
 }
 
 /// A request about the blocks of a volume. Requests that read or write are one storage transaction each, with a `length` of at most
@@ -242,6 +243,27 @@ pub enum JobRequest {
     Recompute { volume: VolumeId, rows: StripeRows },
 }
 
+/// A request about locks of ranges (`docs/range-locks.md`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RangesRequest {
+    /// Locks ranges of an object. Answered by [`HostSuccess::RangeLocked`](crate::HostSuccess::RangeLocked).
+    Lock {
+        object: ObjectId,
+        /// At least one, and at most `LOCK_PART_EXTENTS_MAX`, none of them empty.
+        extents: Vec<LockExtent>,
+        /// A lock of the same object that this one replaces: it is promoted or demoted.
+        over: Option<u64>,
+        /// By how much this host may keep more than was asked for, on either side, for locks to come.
+        width: u64,
+        /// How long to wait; none: for ever.
+        wait: Option<Duration>,
+    },
+    /// Ends a lock, or a request for one.
+    Unlock { lock: u64 },
+    /// Answered as soon as another program, on this host or another one, wants some of the lock.
+    AwaitRecall { lock: u64 },
+}
+
 /// How long a request waits that reads, writes or zeroes a volume, or asks for its allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Patience {
@@ -320,7 +342,7 @@ impl HostRequest {
             HostRequest::Volume(request) => request.volume(),
             HostRequest::Objects(ObjectsRequest::ExecuteOnVolume { volume, .. }) => Some(*volume),
             HostRequest::Objects(ObjectsRequest::Execute { .. } | ObjectsRequest::Await { .. }) => None,
-            HostRequest::Array(_) => None,
+            HostRequest::Array(_) | HostRequest::Ranges(_) => None,
             HostRequest::Job(request) => request.volume(),
         }
     }
@@ -372,6 +394,12 @@ impl From<ObjectsRequest> for HostRequest {
 impl From<ArrayRequest> for HostRequest {
     fn from(request: ArrayRequest) -> HostRequest {
         HostRequest::Array(request)
+    }
+}
+
+impl From<RangesRequest> for HostRequest {
+    fn from(request: RangesRequest) -> HostRequest {
+        HostRequest::Ranges(request)
     }
 }
 

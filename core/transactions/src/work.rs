@@ -137,6 +137,7 @@ impl Work {
                 HostRequest::Volume(VolumeRequest::Flush { .. })
                 | HostRequest::Objects(ObjectsRequest::Execute { .. } | ObjectsRequest::Await { .. })
                 | HostRequest::Array(_)
+                | HostRequest::Ranges(_)
                 | HostRequest::Job(JobRequest::Scrub { .. } | JobRequest::Migrate { .. }) => return None,
             };
         Some(work.and_then(|work| {

@@ -136,7 +136,7 @@ pub const LOCK_PARTS_MAX: usize = 16;
 pub const LOCK_PART_EXTENTS_MAX: usize = 64;
 
 /// A run of blocks to be locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockExtent {
     /// The component, as the number of its device; 0 in the table of a device, which has only one component. (Positions on a volume's
     /// ring would change when the volume moves.)
