@@ -1,6 +1,7 @@
 //! One replacement of a record of the store: read it, decide, replace it after the version that was read. If the answer is lost, the record is
 //! read again, and tells whether the replacement has happened.
 
+use crate::contract::{Error, Input};
 use crate::interface::{Answer, Command, Tag};
 use crate::questions::Questions;
 use crate::record::Version;
@@ -14,7 +15,6 @@ pub(crate) trait Transition {
     /// What is remembered of a replacement until it is answered.
     type Made: Clone;
     type Outcome;
-    type Error;
 
     /// The command that reads the record.
     const READ: Command;
@@ -23,13 +23,10 @@ pub(crate) trait Transition {
     fn found(answer: Answer) -> Result<Self::Found, Answer>;
 
     /// What is to be done with the record. If `is_uncertain`, an earlier replacement may have happened.
-    fn next(&self, found: Self::Found, is_uncertain: bool) -> Result<Next<Self>, Self::Error>;
+    fn next(&self, found: Self::Found, is_uncertain: bool) -> Result<Next<Self>, Error>;
 
     /// The outcome of a replacement, which made this version.
     fn outcome(made: Self::Made, version: Version) -> Self::Outcome;
-
-    /// The question of this tag has failed, or has had no answer for long.
-    fn unanswered(tag: Tag) -> Self::Error;
 }
 
 /// What is to be done with a record.
@@ -61,8 +58,10 @@ enum Step<M> {
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl<T: Transition> CasLoop<T> {
-    pub fn new(transition: T, until: Time, questions: &mut Questions) -> CasLoop<T> {
-        CasLoop { transition, step: Step::Reading(questions.command(T::READ)), is_uncertain: false, until }
+    /// Begins. Lost answers are made up for within this time.
+    pub fn new(transition: T, within: Duration, questions: &mut Questions) -> CasLoop<T> {
+        let (step, until) = (Step::Reading(questions.command(T::READ)), questions.after(within));
+        CasLoop { transition, step, is_uncertain: false, until }
     }
 
     pub fn deadline(&self) -> Option<Time> {
@@ -72,22 +71,11 @@ impl<T: Transition> CasLoop<T> {
         }
     }
 
-    pub fn on_wake(&mut self, now: Time, questions: &mut Questions) {
-        if self.deadline().is_some_and(|until| until <= now) {
-            self.step = Step::Reading(questions.command(T::READ));
-        }
-    }
-
-    /// Handles an answer. Returns the outcome, or why the record can't be changed so.
-    pub fn on_answer(
-        &mut self,
-        now: Time,
-        tag: Tag,
-        answer: Answer,
-        questions: &mut Questions,
-    ) -> Option<Result<T::Outcome, T::Error>> {
-        let answer = match &self.step {
-            Step::Reading(asked) if *asked == tag => match T::found(answer) {
+    /// Takes an input. Returns the outcome, or why the record can't be changed so.
+    pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<T::Outcome, Error>> {
+        let (tag, answer) = match (&self.step, input) {
+            (Step::Pausing(until), Input::Wake) if *until <= questions.now => return self.read(questions),
+            (Step::Reading(asked), Input::Answer { tag, answer }) if *asked == tag => match T::found(answer) {
                 Ok(found) => {
                     match self.transition.next(found, self.is_uncertain) {
                         Ok(Next::Change(command, made)) => {
@@ -98,25 +86,27 @@ impl<T: Transition> CasLoop<T> {
                     }
                     return None;
                 }
-                Err(answer) => answer,
+                Err(answer) => (tag, answer),
             },
-            Step::Replacing(asked, made) if *asked == tag => match answer {
+            (Step::Replacing(asked, made), Input::Answer { tag, answer }) if *asked == tag => match answer {
                 Answer::Replaced { version } => return Some(Ok(T::outcome(made.clone(), version))),
-                Answer::Superseded => {
-                    self.step = Step::Reading(questions.command(T::READ));
-                    return None;
-                }
+                Answer::Superseded => return self.read(questions),
                 answer => {
                     self.is_uncertain = true;
-                    answer
+                    (tag, answer)
                 }
             },
             _ => return None,
         };
-        if answer != Answer::Unknown || now >= self.until {
-            return Some(Err(T::unanswered(tag)));
+        if answer != Answer::Unknown || questions.now >= self.until {
+            return Some(Err(Error::Question(tag)));
         }
-        self.step = Step::Pausing(now.after(PAUSE));
+        self.step = Step::Pausing(questions.after(PAUSE));
+        None
+    }
+
+    fn read<E>(&mut self, questions: &mut Questions) -> Option<E> {
+        self.step = Step::Reading(questions.command(T::READ));
         None
     }
 }

@@ -14,18 +14,14 @@
 //! shuts the first one out before it repeats the request, so that the monitor ignores the late one.
 
 use crate::contract::{Done, Error, Input, Timing};
-use crate::device_edit::{DeviceEdit, DeviceEditError, DeviceRecordEdit};
+use crate::device_edit::{DeviceEdit, DeviceRecordEdit};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::{DeviceRecord, DeviceState};
 use crate::turns::{Turn, TurnEnd};
-use crate::waiting::{WaitEnd, Waiting};
+use crate::waiting::Waiting;
 use braid_base::{DeviceId, DiskId, Generation, Time};
 use braid_wire::{AdminError, Administration};
-use std::time::Duration;
-
-/// The pause before the device is looked at again.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// An addition or a removal, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,114 +110,89 @@ impl DeviceChange {
         }
     }
 
-    /// Takes one input.
-    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
-        match input {
-            Input::Start => {
-                assert_eq!(self.phase, Phase::New, "a change of a device begins once");
-                self.until = now.after(self.timing.turn);
-                self.inspect(now, questions);
+    pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
+        match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
+            (Phase::New, Input::Start) => {
+                self.until = questions.after(self.timing.turn);
+                self.inspect(questions);
             }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
-            Input::Wake => self.on_wake(now, questions),
-        }
-    }
-
-    fn on_wake(&mut self, now: Time, questions: &mut Questions) {
-        match &mut self.phase {
-            Phase::Waiting(turn, _) if turn.on_wake(now).is_some() => self.inspect(now, questions),
-            Phase::Marking(editing, ..) | Phase::Finishing(editing, _) | Phase::Undoing(editing, _) => {
-                editing.on_wake(now, questions);
-            }
-            Phase::AwaitingDevice(waiting) => waiting.on_wake(now, questions),
-            _ => {}
-        }
-    }
-
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
-        match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Inspecting(asked, until) if asked == tag => match answer {
-                Answer::Device { record, .. } => self.on_record(now, record, questions),
-                Answer::Unknown if now < until => {
+            (_, Input::Start) => panic!("a change of a device begins once"),
+            (Phase::Inspecting(asked, until), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Device { record, .. } => self.on_record(record, questions),
+                Answer::Unknown if questions.now < until => {
                     self.phase = Phase::Inspecting(questions.command(Command::ReadDevice), until);
                 }
-                _ => self.end(Err(Error::Question(tag)), questions),
+                _ => questions.end(Err(Error::Question(tag))),
             },
-            Phase::Waiting(mut turn, record) => match turn.on_answer(now, self.until, tag, answer, questions) {
+            (Phase::Waiting(mut turn, record), input) => match turn.step(self.until, input, questions) {
                 None => self.phase = Phase::Waiting(turn, record),
-                Some(TurnEnd::Look) => self.inspect(now, questions),
-                Some(TurnEnd::Busy(_)) if self.goal == Goal::Continue => self.end(Ok(Done::Nothing), questions),
-                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
-                Some(TurnEnd::Over(_)) => self.take_over(now, &record, questions),
-                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
+                Some(Ok(TurnEnd::Look)) => self.inspect(questions),
+                Some(Ok(TurnEnd::Over(_))) => self.take_over(&record, questions),
+                Some(Err(Error::Held(_))) if self.goal == Goal::Continue => questions.end(Ok(Done::Nothing)),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::Marking(mut editing, request, past) => match editing.on_answer(now, tag, answer, questions) {
+            (Phase::Marking(mut editing, request, past), input) => match editing.step(input, questions) {
                 None => self.phase = Phase::Marking(editing, request, past),
                 Some(Ok(_)) => self.ask(request, past, questions),
-                Some(Err(DeviceEditError::Lost)) => self.inspect(now, questions),
-                Some(Err(error)) => self.end(Err(error.into()), questions),
+                Some(Err(Error::Lost)) => self.inspect(questions),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::Asking(asked, request, past) if asked == tag => {
-                self.on_asked(now, tag, (request, past), answer, questions)
+            (Phase::Asking(asked, request, past), Input::Answer { tag, answer }) if asked == tag => {
+                self.on_asked(tag, (request, past), &answer, questions);
             }
-            Phase::Finishing(mut editing, request) => match editing.on_answer(now, tag, answer, questions) {
+            (Phase::Finishing(mut editing, request), input) => match editing.step(input, questions) {
                 None => self.phase = Phase::Finishing(editing, request),
                 Some(Ok(_)) => match (self.goal, request) {
-                    (Goal::Add(disk), Request::Add(_)) => self.await_device(now, disk, questions),
-                    _ => self.end(Ok(Done::Changed), questions),
+                    (Goal::Add(disk), Request::Add(_)) => self.await_device(disk, questions),
+                    _ => questions.end(Ok(Done::Changed)),
                 },
-                Some(Err(error)) => self.end(Err(error.into()), questions),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::Undoing(mut editing, refusal) => match editing.on_answer(now, tag, answer, questions) {
+            (Phase::Undoing(mut editing, refusal), input) => match editing.step(input, questions) {
                 None => self.phase = Phase::Undoing(editing, refusal),
-                Some(Ok(_)) => self.end(Err(Error::Refused(refusal)), questions),
-                Some(Err(error)) => self.end(Err(error.into()), questions),
+                Some(Ok(_)) => questions.end(Err(Error::Refused(refusal))),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::AwaitingDevice(mut waiting) => match waiting.on_answer(now, tag, &answer) {
+            (Phase::AwaitingDevice(mut waiting), input) => match waiting.step(input, questions) {
                 None => self.phase = Phase::AwaitingDevice(waiting),
-                Some(WaitEnd::Yes) => self.end(Ok(Done::Changed), questions),
-                Some(WaitEnd::TimedOut(tag)) => self.end(Err(Error::NotYet(tag)), questions),
-                // Another disk was requested for its slot since.
-                Some(WaitEnd::Superseded(_)) => self.end(Err(Error::Lost), questions),
-                Some(WaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
+                Some(end) => questions.end(end.map(|()| Done::Changed)),
             },
             // The answer to a question that is no longer waited for.
-            phase => self.phase = phase,
+            (phase, _) => self.phase = phase,
         }
     }
 
-    fn inspect(&mut self, now: Time, questions: &mut Questions) {
-        let until = now.after(self.timing.store);
-        self.phase = Phase::Inspecting(questions.command(Command::ReadDevice), until);
+    fn inspect(&mut self, questions: &mut Questions) {
+        self.phase = Phase::Inspecting(questions.command(Command::ReadDevice), questions.after(self.timing.store));
     }
 
-    fn on_record(&mut self, now: Time, record: Option<DeviceRecord>, questions: &mut Questions) {
+    fn on_record(&mut self, record: Option<DeviceRecord>, questions: &mut Questions) {
         let Some(record) = record else {
             return match self.goal {
                 Goal::Add(disk) => {
                     let edit = DeviceEdit::Enter { disk, by: self.own };
-                    self.mark(now, edit, Request::Add(disk), Past::None, questions);
+                    self.mark(edit, Request::Add(disk), Past::None, questions);
                 }
-                Goal::Remove => self.end(Err(Error::NoDevice), questions),
-                Goal::Continue => self.end(Ok(Done::Nothing), questions),
+                Goal::Remove => questions.end(Err(Error::NoDevice)),
+                Goal::Continue => questions.end(Ok(Done::Nothing)),
             };
         };
         match (self.goal, record.state) {
-            (Goal::Add(disk), _) if record.disk != Some(disk) => self.end(Err(Error::NumberUsed), questions),
+            (Goal::Add(disk), _) if record.disk != Some(disk) => questions.end(Err(Error::NumberUsed)),
             // Another administrator has completed it.
-            (Goal::Add(disk), DeviceState::Ready) => self.await_device(now, disk, questions),
-            (Goal::Add(_), DeviceState::Removing { .. }) => self.end(Err(Error::Lost), questions),
-            (Goal::Continue, DeviceState::Ready) => self.end(Ok(Done::Nothing), questions),
+            (Goal::Add(disk), DeviceState::Ready) => self.await_device(disk, questions),
+            (Goal::Add(_), DeviceState::Removing { .. }) => questions.end(Err(Error::Lost)),
+            (Goal::Continue, DeviceState::Ready) => questions.end(Ok(Done::Nothing)),
             (Goal::Remove, from @ DeviceState::Ready) => {
-                self.mark(now, DeviceEdit::Leave { from, by: self.own }, Request::Remove, Past::None, questions);
+                self.mark(DeviceEdit::Leave { from, by: self.own }, Request::Remove, Past::None, questions);
             }
             (Goal::Remove, from @ DeviceState::Adding { by }) if by == self.own => {
-                self.mark(now, DeviceEdit::Leave { from, by }, Request::Remove, Past::Possible, questions);
+                self.mark(DeviceEdit::Leave { from, by }, Request::Remove, Past::Possible, questions);
             }
             (_, DeviceState::Adding { by } | DeviceState::Removing { by }) if by == self.own => {
                 match request_for(&record) {
                     Some(request) => self.ask(request, Past::Possible, questions),
-                    None => self.end(Err(Error::NoDevice), questions),
+                    None => questions.end(Err(Error::NoDevice)),
                 }
             }
             (_, DeviceState::Adding { by } | DeviceState::Removing { by }) => {
@@ -231,19 +202,19 @@ impl DeviceChange {
     }
 
     /// The administrator of the record is dead, and fenced.
-    fn take_over(&mut self, now: Time, record: &DeviceRecord, questions: &mut Questions) {
+    fn take_over(&mut self, record: &DeviceRecord, questions: &mut Questions) {
         let (from, by) = (record.state, self.own);
         match (self.goal, request_for(record)) {
             (Goal::Remove, Some(Request::Add(_))) => {
-                self.mark(now, DeviceEdit::Leave { from, by }, Request::Remove, Past::Possible, questions);
+                self.mark(DeviceEdit::Leave { from, by }, Request::Remove, Past::Possible, questions);
             }
-            (_, Some(request)) => self.mark(now, DeviceEdit::TakeOver { from, by }, request, Past::Possible, questions),
-            (_, None) => self.end(Err(Error::NoDevice), questions),
+            (_, Some(request)) => self.mark(DeviceEdit::TakeOver { from, by }, request, Past::Possible, questions),
+            (_, None) => questions.end(Err(Error::NoDevice)),
         }
     }
 
-    fn mark(&mut self, now: Time, edit: DeviceEdit, request: Request, past: Past, questions: &mut Questions) {
-        self.phase = Phase::Marking(self.edit(now, edit, questions), request, past);
+    fn mark(&mut self, edit: DeviceEdit, request: Request, past: Past, questions: &mut Questions) {
+        self.phase = Phase::Marking(self.edit(edit, questions), request, past);
     }
 
     fn ask(&mut self, request: Request, past: Past, questions: &mut Questions) {
@@ -256,56 +227,42 @@ impl DeviceChange {
         self.phase = Phase::Asking(questions.ask(question), request, past);
     }
 
-    fn on_asked(
-        &mut self,
-        now: Time,
-        tag: Tag,
-        (request, past): (Request, Past),
-        answer: Answer,
-        questions: &mut Questions,
-    ) {
+    fn on_asked(&mut self, tag: Tag, (request, past): (Request, Past), answer: &Answer, questions: &mut Questions) {
+        let by = self.own;
         let is_there = matches!(answer, Answer::Refused(AdminError::DeviceExists { .. })) && past != Past::None;
-        match answer {
-            Answer::Yes => self.finish(now, request, questions),
+        match (answer, request) {
+            (Answer::Yes, _) => self.finish(request, questions),
             // It was added, and has got another disk since.
-            Answer::Refused(_) if is_there => self.finish(now, request, questions),
-            Answer::Refused(_) => {
-                let by = self.own;
-                let edit = match request {
-                    Request::Add(_) => DeviceEdit::NotAdded { by },
-                    Request::Remove => DeviceEdit::Stay { by },
-                };
-                self.phase = Phase::Undoing(self.edit(now, edit, questions), tag);
+            (Answer::Refused(_), _) if is_there => self.finish(request, questions),
+            (Answer::Refused(_), Request::Add(_)) => {
+                self.phase = Phase::Undoing(self.edit(DeviceEdit::NotAdded { by }, questions), tag);
+            }
+            (Answer::Refused(_), Request::Remove) => {
+                self.phase = Phase::Undoing(self.edit(DeviceEdit::Stay { by }, questions), tag);
             }
             // It may be done later.
-            _ => self.end(Err(Error::Question(tag)), questions),
+            _ => questions.end(Err(Error::Question(tag))),
         }
     }
 
-    fn finish(&mut self, now: Time, request: Request, questions: &mut Questions) {
+    fn finish(&mut self, request: Request, questions: &mut Questions) {
         let by = self.own;
         let edit = match request {
             Request::Add(_) => DeviceEdit::Added { by },
             Request::Remove => DeviceEdit::Removed { by },
         };
-        self.phase = Phase::Finishing(self.edit(now, edit, questions), request);
+        self.phase = Phase::Finishing(self.edit(edit, questions), request);
     }
 
     /// The monitor has recorded the device: it joins.
-    fn await_device(&mut self, now: Time, disk: DiskId, questions: &mut Questions) {
+    fn await_device(&mut self, disk: DiskId, questions: &mut Questions) {
         let question = Question::RunsOn { device: self.device, disk, is_whole: true };
-        let timing = Timing { pause: PAUSE, ..self.timing };
-        let until = now.after(self.timing.device);
-        self.phase = Phase::AwaitingDevice(Waiting::new(question, &timing, until, questions));
+        let waiting = Waiting::new(question, self.timing.device, &self.timing, questions);
+        self.phase = Phase::AwaitingDevice(waiting);
     }
 
-    fn edit(&mut self, now: Time, edit: DeviceEdit, questions: &mut Questions) -> DeviceRecordEdit {
-        DeviceRecordEdit::new(edit, now.after(self.timing.store), questions)
-    }
-
-    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
-        self.phase = Phase::Ended;
-        questions.end(result);
+    fn edit(&self, edit: DeviceEdit, questions: &mut Questions) -> DeviceRecordEdit {
+        DeviceRecordEdit::new(edit, self.timing.store, questions)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The transitions of a device's record.
 
 use crate::cas_loop::{CasLoop, Next, Transition};
-use crate::interface::{Answer, Command, Tag};
+use crate::contract::Error;
+use crate::interface::{Answer, Command};
 use crate::record::{DeviceRecord, DeviceState, Version};
 use braid_base::{DiskId, Generation, VolumeId};
 use std::collections::BTreeSet;
@@ -31,20 +32,6 @@ pub(crate) enum DeviceEdit {
     Stay { by: Generation },
 }
 
-/// Why a transition does not apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceEditError {
-    NoSuchDevice,
-    /// Another device has had the number.
-    NumberUsed,
-    /// These volumes lie on the device.
-    HoldsVolumes(Vec<VolumeId>),
-    /// Another administrator has begun something since, or ended it.
-    Lost,
-    /// The question of this tag has failed, or has had no answer for long.
-    Store(Tag),
-}
-
 /// What the store has said of a device.
 pub(crate) struct Found {
     after: Version,
@@ -61,7 +48,6 @@ impl Transition for DeviceEdit {
     /// False if the record had the edit before, and is written all the same.
     type Made = bool;
     type Outcome = Option<Version>;
-    type Error = DeviceEditError;
 
     const READ: Command = Command::ReadDevice;
 
@@ -74,20 +60,20 @@ impl Transition for DeviceEdit {
         }
     }
 
-    fn next(&self, found: Found, is_uncertain: bool) -> Result<Next<DeviceEdit>, DeviceEditError> {
+    fn next(&self, found: Found, is_uncertain: bool) -> Result<Next<DeviceEdit>, Error> {
         let Found { after, record, is_used, volumes } = found;
         let Some(record) = record else {
             return match self {
                 DeviceEdit::NotAdded { .. } | DeviceEdit::Removed { .. } if is_uncertain => Ok(Next::Done(None)),
                 // Its own entry was completed, or undone, by another administrator.
-                DeviceEdit::Enter { .. } if is_uncertain && is_used => Err(DeviceEditError::Lost),
-                DeviceEdit::Enter { .. } if is_used => Err(DeviceEditError::NumberUsed),
+                DeviceEdit::Enter { .. } if is_uncertain && is_used => Err(Error::Lost),
+                DeviceEdit::Enter { .. } if is_used => Err(Error::NumberUsed),
                 DeviceEdit::Enter { disk, by } => {
                     let (disk, others, state) = (Some(*disk), BTreeSet::new(), DeviceState::Adding { by: *by });
                     Ok(replaced(after, DeviceRecord { disk, others, state }))
                 }
-                DeviceEdit::Forget { .. } | DeviceEdit::Remember { .. } => Err(DeviceEditError::NoSuchDevice),
-                _ => Err(DeviceEditError::Lost),
+                DeviceEdit::Forget { .. } | DeviceEdit::Remember { .. } => Err(Error::NoDevice),
+                _ => Err(Error::Lost),
             };
         };
         if is_uncertain && self.has_happened(&record) {
@@ -98,10 +84,6 @@ impl Transition for DeviceEdit {
 
     fn outcome(is_new: bool, version: Version) -> Option<Version> {
         is_new.then_some(version)
-    }
-
-    fn unanswered(tag: Tag) -> DeviceEditError {
-        DeviceEditError::Store(tag)
     }
 }
 
@@ -115,7 +97,7 @@ impl DeviceEdit {
         after: Version,
         mut record: DeviceRecord,
         volumes: BTreeSet<VolumeId>,
-    ) -> Result<Next<DeviceEdit>, DeviceEditError> {
+    ) -> Result<Next<DeviceEdit>, Error> {
         let state = record.state;
         match *self {
             DeviceEdit::Remember { disk, is_spare } => {
@@ -130,7 +112,7 @@ impl DeviceEdit {
                 return Ok(if is_own { replaced(after, record) } else { Next::Done(None) });
             }
             DeviceEdit::Leave { from, .. } if from == state && !volumes.is_empty() => {
-                return Err(DeviceEditError::HoldsVolumes(volumes.into_iter().collect()));
+                return Err(Error::HoldsVolumes(volumes.into_iter().collect()));
             }
             DeviceEdit::Leave { from, by } if from == state => record.state = DeviceState::Removing { by },
             DeviceEdit::TakeOver { from, by } if from == state => record.state = state.taken_over(by),
@@ -142,7 +124,7 @@ impl DeviceEdit {
             DeviceEdit::Removed { by } if state == (DeviceState::Removing { by }) => {
                 return Ok(Next::Change(Command::RemoveDevice { after }, true));
             }
-            _ => return Err(DeviceEditError::Lost),
+            _ => return Err(Error::Lost),
         }
         Ok(replaced(after, record))
     }

@@ -10,6 +10,7 @@
 //! Before devices are told again, the administrator confirms that it still holds the volume. That spares requests which the devices would
 //! refuse; they refuse those of a fenced host.
 
+use crate::contract::{Effect, Error, Input, Stage};
 use crate::device_tasks::{DeviceTasks, TaskProgress, holders};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
@@ -52,33 +53,30 @@ enum Step {
     Reading(Tag),
 }
 
-/// How it ended.
+/// What the devices hold in the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoticeEnd {
-    /// The devices hold the volume as this description says; none if it is deleted.
-    Confirmed { volume: Option<VolumeDescription>, undone_for: Option<Tag> },
-    /// Another administrator is at work on the volume.
-    Lost,
-    /// A device has too little space for a new volume.
-    NoSpace(Tag),
-    /// A device can't be told.
-    Failed(Tag),
+pub(crate) struct Confirmed {
+    /// The volume; none if it is deleted.
+    pub volume: Option<VolumeDescription>,
+    /// The change is undone, because a device had too little space for it.
+    pub undone_for: Option<Tag>,
 }
 
 impl DeviceNotice {
-    /// Tells the devices of a volume that `own` changes, creates or deletes.
+    /// Tells the devices of a volume that `own` changes, creates or deletes. Those in use are asked again within this time.
     pub fn new(
         own: Generation,
         version: Version,
         record: &VolumeRecord,
-        until: Time,
+        within: Duration,
         questions: &mut Questions,
     ) -> DeviceNotice {
+        questions.push(Effect::Began(Stage::NotifyingDevices));
         let Some((from, to)) = record.told() else {
             panic!("devices are told when the store says that the volume is being changed, created or deleted")
         };
         assert_eq!(record.administrator(), Some(own), "devices are told by the administrator that holds the volume");
-        let is_new = from.is_none();
+        let (is_new, until) = (from.is_none(), questions.after(within));
         let tasks = DeviceTasks::new(from.as_ref(), to.as_ref(), until);
         let step = Step::Checking(ask_members(&from, &to, questions));
         DeviceNotice { own, version, from, to, is_new, tasks, undone_for: None, step, until }
@@ -91,16 +89,20 @@ impl DeviceNotice {
         }
     }
 
-    pub fn on_wake(&mut self, now: Time, questions: &mut Questions) {
-        if self.deadline().is_some_and(|until| until <= now) {
-            self.step = Step::Confirming(questions.command(Command::Confirm { version: self.version }));
-        }
-    }
-
-    pub fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) -> Option<NoticeEnd> {
+    /// Takes an input. Returns how the notice has ended.
+    pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<Confirmed, Error>> {
+        let (tag, answer) = match input {
+            Input::Answer { tag, answer } => (tag, answer),
+            Input::Wake if self.deadline().is_some_and(|until| until <= questions.now) => {
+                self.step = Step::Confirming(questions.command(Command::Confirm { version: self.version }));
+                return None;
+            }
+            _ => return None,
+        };
         match (self.step, answer) {
             (Step::Notifying(epoch), answer) => {
-                return self.tasks.on_answer(now, tag, &answer).then(|| self.progress(now, epoch, questions)).flatten();
+                let is_task = self.tasks.on_answer(questions.now, tag, &answer);
+                return is_task.then(|| self.progress(epoch, questions)).flatten();
             }
             (
                 Step::Checking(asked) | Step::CheckingAgain(asked, _) | Step::Confirming(asked) | Step::Reading(asked),
@@ -109,14 +111,14 @@ impl DeviceNotice {
             (Step::Checking(_), Answer::AllIn(epoch) | Answer::NotIn(epoch)) => {
                 self.step = Step::Notifying(epoch);
                 self.tasks.send(questions);
-                return self.progress(now, epoch, questions);
+                return self.progress(epoch, questions);
             }
             (Step::CheckingAgain(_, before), Answer::AllIn(epoch) | Answer::NotIn(epoch)) if epoch == before => {
-                return Some(NoticeEnd::Confirmed { volume: self.to.clone(), undone_for: self.undone_for });
+                return Some(Ok(Confirmed { volume: self.to.clone(), undone_for: self.undone_for }));
             }
             (Step::CheckingAgain(..), _) => {
                 self.tasks = DeviceTasks::new(self.from.as_ref(), self.to.as_ref(), self.until);
-                self.step = Step::Pausing(now.after(PAUSE));
+                self.step = Step::Pausing(questions.after(PAUSE));
             }
             (Step::Confirming(_), Answer::Yes) => self.check(questions),
             // Perhaps something else has changed.
@@ -124,15 +126,15 @@ impl DeviceNotice {
             (Step::Reading(_), Answer::Record { version, record, .. }) => {
                 let is_own = |record: &VolumeRecord| record.administrator() == Some(self.own);
                 if !record.is_some_and(|record| is_own(&record) && record.told().is_some()) {
-                    return Some(NoticeEnd::Lost);
+                    return Some(Err(Error::Lost));
                 }
                 self.version = version;
                 self.check(questions);
             }
-            (Step::Checking(_) | Step::Reading(_), Answer::Unknown) if now < self.until => {
-                self.step = Step::Pausing(now.after(PAUSE));
+            (Step::Checking(_) | Step::Reading(_), Answer::Unknown) if questions.now < self.until => {
+                self.step = Step::Pausing(questions.after(PAUSE));
             }
-            (Step::Checking(_) | Step::Reading(_), _) => return Some(NoticeEnd::Failed(tag)),
+            (Step::Checking(_) | Step::Reading(_), _) => return Some(Err(Error::Incomplete(tag))),
             (Step::Pausing(_), _) => {}
         }
         None
@@ -142,15 +144,16 @@ impl DeviceNotice {
         self.step = Step::Checking(ask_members(&self.from, &self.to, questions));
     }
 
-    fn progress(&mut self, now: Time, epoch: Epoch, questions: &mut Questions) -> Option<NoticeEnd> {
+    fn progress(&mut self, epoch: Epoch, questions: &mut Questions) -> Option<Result<Confirmed, Error>> {
         match self.tasks.progress() {
             TaskProgress::Waiting => {}
-            TaskProgress::Again => self.step = Step::Pausing(now.after(PAUSE)),
+            TaskProgress::Again => self.step = Step::Pausing(questions.after(PAUSE)),
             TaskProgress::Done => {
                 self.step = Step::CheckingAgain(ask_members(&self.from, &self.to, questions), epoch);
             }
+            // A new volume is undone by another step.
             TaskProgress::Failed(failure) if failure.no_space && self.is_new => {
-                return Some(NoticeEnd::NoSpace(failure.tag));
+                return Some(Err(Error::NoSpace(failure.tag)));
             }
             TaskProgress::Failed(failure) if failure.no_space && self.undone_for.is_none() => {
                 self.undone_for = Some(failure.tag);
@@ -158,7 +161,7 @@ impl DeviceNotice {
                 self.tasks = DeviceTasks::new(self.from.as_ref(), self.to.as_ref(), self.until);
                 self.check(questions);
             }
-            TaskProgress::Failed(failure) => return Some(NoticeEnd::Failed(failure.tag)),
+            TaskProgress::Failed(failure) => return Some(Err(Error::Incomplete(failure.tag))),
         }
         None
     }

@@ -1,7 +1,7 @@
 //! Making the monitor forget the owners of the shards of a file system, one after the other: an owner is fenced by a take-over, and then
 //! the shard is released.
 
-use crate::contract::Error;
+use crate::contract::{Error, Input};
 use crate::interface::{Answer, Question, Tag};
 use crate::questions::Questions;
 use braid_base::{FileSystemId, Generation};
@@ -28,12 +28,13 @@ impl Disowning {
         disowning
     }
 
-    /// Handles an answer. Returns whether no shard has an owner, when that is known.
-    pub fn on_answer(&mut self, tag: Tag, answer: &Answer, questions: &mut Questions) -> Option<Result<(), Error>> {
+    /// Takes an input. Returns whether no shard has an owner, when that is known.
+    pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<(), Error>> {
+        let Input::Answer { tag, answer } = input else { return None };
         if self.asked != Some(tag) {
             return None;
         }
-        let Answer::Ownership(now) = *answer else { return Some(Err(Error::Question(tag))) };
+        let Answer::Ownership(now) = answer else { return Some(Err(Error::Question(tag))) };
         let request = match now.owner {
             None => {
                 self.left.pop();

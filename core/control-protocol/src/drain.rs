@@ -3,6 +3,7 @@
 //! A host counts as drained if it has confirmed the version with the hold. A host that starts later sees the hold, because it takes its lease
 //! before it reads the description; so every host that may know the volume without the hold is in the list.
 
+use crate::contract::{Effect, Error, Input, Stage};
 use crate::interface::{Answer, Command, Fence, HostLease, LeaseEnd, Question, Tag};
 use crate::questions::Questions;
 use crate::record::Version;
@@ -15,7 +16,6 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 /// The wait for the hosts of a volume on hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Drain {
-    /// The version with the hold.
     hold: Version,
     step: Step,
     until: Time,
@@ -29,21 +29,12 @@ enum Step {
     Fencing(SilentHostFence),
 }
 
-/// The state of a drain after an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DrainProgress {
-    Waiting,
-    Drained,
-    /// These hosts have not ended their operations in time.
-    Late(Vec<Generation>),
-    /// The question of this tag has failed.
-    Failed(Tag),
-}
-
 impl Drain {
-    pub fn new(hold: Version, until: Time, questions: &mut Questions) -> Drain {
+    /// Begins to wait for the hosts, for this time.
+    pub fn new(hold: Version, within: Duration, questions: &mut Questions) -> Drain {
+        questions.push(Effect::Began(Stage::Draining));
         let step = Step::Listing(questions.command(Command::ListHosts));
-        Drain { hold, step, until }
+        Drain { hold, step, until: questions.after(within) }
     }
 
     pub fn deadline(&self) -> Option<Time> {
@@ -53,55 +44,52 @@ impl Drain {
         }
     }
 
-    pub fn on_wake(&mut self, now: Time, questions: &mut Questions) -> DrainProgress {
-        match &self.step {
-            Step::Watching(_, _, late) if now >= self.until => DrainProgress::Late(late.clone()),
-            Step::Watching(_, until, _) if now >= *until => self.list(questions),
-            _ => DrainProgress::Waiting,
-        }
-    }
-
-    pub fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) -> DrainProgress {
-        match (&mut self.step, answer) {
-            (Step::Listing(asked), Answer::Hosts(hosts)) if *asked == tag => self.on_hosts(now, &hosts, questions),
-            (Step::Listing(asked), Answer::Unknown) if *asked == tag => self.watch(now, Vec::new(), questions),
-            (Step::Listing(asked), _) if *asked == tag => DrainProgress::Failed(tag),
-            (Step::Watching(asked, ..), _) if *asked == tag => self.list(questions),
-            (Step::Fencing(fence), answer) => match fence.on_answer(tag, answer, questions) {
-                Some(FenceEnd::Failed(tag)) => DrainProgress::Failed(tag),
-                Some(FenceEnd::Unknown(_)) => self.watch(now, Vec::new(), questions),
-                Some(FenceEnd::Lives | FenceEnd::Fenced) => self.list(questions),
-                None => DrainProgress::Waiting,
+    /// Takes an input. Returns whether all hosts have drained, when that is known.
+    pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<(), Error>> {
+        match (&mut self.step, input) {
+            (Step::Watching(_, _, late), Input::Wake) if questions.now >= self.until => {
+                return Some(Err(Error::NotDrained(late.clone())));
+            }
+            (Step::Watching(_, until, _), Input::Wake) if questions.now >= *until => self.list(questions),
+            (Step::Listing(asked), Input::Answer { tag, answer }) if *asked == tag => match answer {
+                Answer::Hosts(hosts) => return self.on_hosts(&hosts, questions),
+                Answer::Unknown => self.watch(Vec::new(), questions),
+                _ => return Some(Err(Error::Question(tag))),
             },
-            _ => DrainProgress::Waiting,
+            (Step::Watching(asked, ..), Input::Answer { tag, .. }) if *asked == tag => self.list(questions),
+            (Step::Fencing(fence), Input::Answer { tag, answer }) => match fence.on_answer(tag, answer, questions)? {
+                FenceEnd::Failed(tag) => return Some(Err(Error::Question(tag))),
+                FenceEnd::Unknown(_) => self.watch(Vec::new(), questions),
+                FenceEnd::Lives | FenceEnd::Fenced => self.list(questions),
+            },
+            _ => {}
         }
+        None
     }
 
-    fn list(&mut self, questions: &mut Questions) -> DrainProgress {
+    fn list(&mut self, questions: &mut Questions) {
         self.step = Step::Listing(questions.command(Command::ListHosts));
-        DrainProgress::Waiting
     }
 
-    fn watch(&mut self, now: Time, late: Vec<Generation>, questions: &mut Questions) -> DrainProgress {
-        self.step = Step::Watching(questions.command(Command::Watch), now.after(LOOK_MAX), late);
-        DrainProgress::Waiting
+    fn watch(&mut self, late: Vec<Generation>, questions: &mut Questions) {
+        self.step = Step::Watching(questions.command(Command::Watch), questions.after(LOOK_MAX), late);
     }
 
-    fn on_hosts(&mut self, now: Time, hosts: &[HostLease], questions: &mut Questions) -> DrainProgress {
+    fn on_hosts(&mut self, hosts: &[HostLease], questions: &mut Questions) -> Option<Result<(), Error>> {
         let late: Vec<&HostLease> = hosts.iter().filter(|host| self.is_late(host)).collect();
         let names = || late.iter().map(|host| host.host).collect();
         if late.is_empty() {
-            return DrainProgress::Drained;
+            return Some(Ok(()));
         }
         // All of them have been silent for longer than their leases, so they are fenced. Other silent hosts do not delay the change.
         if late.iter().all(|host| !host.is_live) {
             self.step = Step::Fencing(SilentHostFence::new(late[0].host, questions));
-        } else if now >= self.until {
-            return DrainProgress::Late(names());
+        } else if questions.now >= self.until {
+            return Some(Err(Error::NotDrained(names())));
         } else {
-            return self.watch(now, names(), questions);
+            self.watch(names(), questions);
         }
-        DrainProgress::Waiting
+        None
     }
 
     /// True if the host may have operations under way that began before the hold. The administrator's own host is no exception: it may

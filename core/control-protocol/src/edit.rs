@@ -5,7 +5,8 @@
 //! administrator repeats it, and would end the next change of the same host, before the devices are told.
 
 use crate::cas_loop::{CasLoop, Next, Transition};
-use crate::interface::{Answer, Command, Tag};
+use crate::contract::Error;
+use crate::interface::{Answer, Command};
 use crate::record::{Change, CopyRecord, Version, VolumeRecord, VolumeState};
 use braid_base::{DeviceId, Generation, VolumeId};
 use braid_layout::VolumeDescription;
@@ -36,25 +37,6 @@ pub(crate) enum Edit {
     Remove { by: Generation, record: Box<VolumeRecord> },
 }
 
-/// Why a transition does not apply to the record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EditError {
-    /// There is no such volume, or it is being created or deleted.
-    NotUsable,
-    /// Another administrator is at work on the volume.
-    Held(Generation),
-    /// Another volume has had the number.
-    NumberUsed,
-    /// A migration has begun or ended, or its target does not fit the volume any more.
-    Migration,
-    /// Not everything is at the target of the migration.
-    NotCopied,
-    /// A device of the new volume, or of the target, is not ready.
-    NoSuchDevice(DeviceId),
-    /// The question of this tag has failed, or has had no answer for long.
-    Store(Tag),
-}
-
 /// What the store has said of a volume.
 pub(crate) struct Found {
     version: Version,
@@ -71,7 +53,6 @@ impl Transition for Edit {
     /// The record as it will be; as it was, if it is removed.
     type Made = VolumeRecord;
     type Outcome = (Version, VolumeRecord);
-    type Error = EditError;
 
     const READ: Command = Command::Read;
 
@@ -84,7 +65,7 @@ impl Transition for Edit {
         }
     }
 
-    fn next(&self, found: Found, is_uncertain: bool) -> Result<Next<Edit>, EditError> {
+    fn next(&self, found: Found, is_uncertain: bool) -> Result<Next<Edit>, Error> {
         let after = found.version;
         let done = |record| Ok(Next::Done((after, record)));
         match (self, &found.record) {
@@ -92,24 +73,20 @@ impl Transition for Edit {
             (edit, Some(record)) if is_uncertain && edit.has_happened(record) => done(record.clone()),
             (Edit::Enter { volume, by }, None) if volume.id >= found.next_volume => {
                 if let Some(gone) = volume.devices.iter().find(|device| !found.ready.contains(device)) {
-                    return Err(EditError::NoSuchDevice(*gone));
+                    return Err(Error::NoSuchDevice(*gone));
                 }
                 let (volume, state) = (VolumeDescription::clone(volume), VolumeState::Creating { by: *by });
                 Ok(replaced(after, VolumeRecord { volume, state, copied: None }))
             }
-            (Edit::Enter { .. }, _) => Err(EditError::NumberUsed),
-            (_, None) => Err(EditError::NotUsable),
-            (edit, Some(record)) if edit.needs_usable() && !record.is_usable() => Err(EditError::NotUsable),
+            (Edit::Enter { .. }, _) => Err(Error::NumberUsed),
+            (_, None) => Err(Error::NotUsable),
+            (edit, Some(record)) if edit.needs_usable() && !record.is_usable() => Err(Error::NotUsable),
             (edit, Some(record)) => edit.applied_to(&found, record),
         }
     }
 
     fn outcome(record: VolumeRecord, version: Version) -> (Version, VolumeRecord) {
         (version, record)
-    }
-
-    fn unanswered(tag: Tag) -> EditError {
-        EditError::Store(tag)
     }
 }
 
@@ -124,7 +101,7 @@ impl Edit {
     }
 
     /// What becomes of a record with the edit.
-    fn applied_to(&self, found: &Found, record: &VolumeRecord) -> Result<Next<Edit>, EditError> {
+    fn applied_to(&self, found: &Found, record: &VolumeRecord) -> Result<Next<Edit>, Error> {
         let (after, state) = (found.version, record.state.clone());
         let done = || Ok(Next::Done((after, record.clone())));
         let changed = match (self, state) {
@@ -132,19 +109,19 @@ impl Edit {
                 record.in_state(VolumeState::Ready)
             }
             (Edit::Hold { .. }, VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. }) => {
-                return Err(EditError::Held(by));
+                return Err(Error::Held(by));
             }
             (Edit::Hold { to, by }, VolumeState::Ready) => {
                 if let Change::Move(target) = to
                     && let Some(gone) = target.devices.iter().find(|device| !found.ready.contains(device))
                 {
-                    return Err(EditError::NoSuchDevice(*gone));
+                    return Err(Error::NoSuchDevice(*gone));
                 }
                 if !to.fits(&record.volume) {
-                    return Err(EditError::Migration);
+                    return Err(Error::Migration);
                 }
                 if *to == Change::EndMove && !record.is_copied() {
-                    return Err(EditError::NotCopied);
+                    return Err(Error::NotCopied);
                 }
                 record.in_state(VolumeState::Draining { to: to.clone(), by: *by })
             }
@@ -168,7 +145,7 @@ impl Edit {
                     true => VolumeRecord { copied: Some(*noted), ..record.in_state(state) },
                     false => return done(),
                 },
-                _ => return Err(EditError::Migration),
+                _ => return Err(Error::Migration),
             },
             (Edit::Delete { from, by }, _) if *from == record.administrator() => record.deleting(*by, after),
             (Edit::Remove { by, .. }, VolumeState::Deleting { by: holder }) if *by == holder => {
@@ -184,7 +161,7 @@ impl Edit {
                 Edit::TakeOver { by, .. },
                 VolumeState::Reordering { by: holder, .. } | VolumeState::Creating { by: holder },
             ) if *by == holder => return done(),
-            _ => return Err(record.administrator().map_or(EditError::NotUsable, EditError::Held)),
+            _ => return Err(record.administrator().map_or(Error::NotUsable, Error::Held)),
         };
         Ok(replaced(after, changed))
     }

@@ -17,14 +17,14 @@ use crate::contract::{Done, Effect, Error, FileSystemTiming, Input, Stage};
 use crate::file_systems::Announcement;
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
-use crate::server_wait::{Awaited, ServerWait, ServerWaitEnd};
+use crate::server_wait::{Awaited, ServerWait};
 use braid_base::{FileSystemId, Ownership, Time};
 use braid_wire::OwnershipRequest;
+use std::time::Duration;
 
 /// How often all shards are examined again.
 const REPEATS_MAX: u32 = 4;
 
-/// A check, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemCheck {
     shards: Vec<FileSystemId>,
@@ -74,96 +74,86 @@ impl FileSystemCheck {
         }
     }
 
-    /// Takes one input.
-    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
-        match input {
-            Input::Start => {
-                assert_eq!(self.phase, Phase::New, "a check begins once");
-                self.phase = Phase::Inspecting(questions.command(Command::ListServers));
-            }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
-            Input::Wake => match &mut self.phase {
-                Phase::AwaitingQuiescence(wait) | Phase::Looking(wait) => wait.on_wake(now, questions),
-                Phase::AwaitingRelease(wait) | Phase::AwaitingServed(wait, _) => {
-                    wait.on_wake(now, questions);
-                }
-                _ => {}
-            },
-        }
-    }
-
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
-        match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Inspecting(asked) if asked == tag => match answer {
-                Answer::Servers { announced, .. } if !announced.is_empty() => {
-                    self.end(Err(Error::CheckUnderWay), questions)
-                }
+    pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
+        match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
+            (Phase::New, Input::Start) => self.phase = Phase::Inspecting(questions.command(Command::ListServers)),
+            (_, Input::Start) => panic!("a check begins once"),
+            (Phase::Inspecting(asked), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Servers { announced, .. } if !announced.is_empty() => questions.end(Err(Error::CheckUnderWay)),
                 Answer::Servers { .. } if self.shards.len() > 1 => self.announce(Announcement::Quiesce, questions),
-                Answer::Servers { .. } => self.look(now, questions),
-                _ => self.end(Err(Error::Question(tag)), questions),
+                Answer::Servers { .. } => self.look(questions),
+                _ => questions.end(Err(Error::Question(tag))),
             },
-            Phase::Announcing(asked) if asked == tag => match (answer, self.announced.last()) {
-                (Answer::Yes, Some(Announcement::Quiesce)) => {
-                    let wait = self.wait(Awaited::Quiescent, now.after(self.timing.quiesce), questions);
-                    self.phase = Phase::AwaitingQuiescence(wait);
+            (Phase::Announcing(asked), Input::Answer { tag, answer }) if asked == tag => {
+                match (answer, self.announced.last()) {
+                    (Answer::Yes, Some(Announcement::Quiesce)) => {
+                        let wait = self.wait(Awaited::Quiescent, self.timing.quiesce, questions);
+                        self.phase = Phase::AwaitingQuiescence(wait);
+                    }
+                    (Answer::Yes, _) => {
+                        let wait = self.wait(Awaited::Released, self.timing.release, questions);
+                        self.phase = Phase::AwaitingRelease(wait);
+                    }
+                    _ => self.withdraw(Err(Error::Question(tag)), questions),
                 }
-                (Answer::Yes, _) => {
-                    let wait = self.wait(Awaited::Released, now.after(self.timing.release), questions);
-                    self.phase = Phase::AwaitingRelease(wait);
-                }
-                _ => self.withdraw(Err(Error::Question(tag)), questions),
-            },
-            Phase::AwaitingQuiescence(mut wait) => match wait.on_answer(now, tag, answer) {
+            }
+            (Phase::AwaitingQuiescence(mut wait), input) => match wait.step(input, questions) {
                 None => self.phase = Phase::AwaitingQuiescence(wait),
-                Some(ServerWaitEnd::Reached) => self.look(now, questions),
-                Some(ServerWaitEnd::TimedOut(open)) => self.withdraw(Err(Error::NotQuiescent(open)), questions),
-                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag)), questions),
+                Some(Ok(open)) if open.is_empty() => self.look(questions),
+                Some(Ok(open)) => self.withdraw(Err(Error::NotQuiescent(open)), questions),
+                Some(Err(error)) => self.withdraw(Err(error), questions),
             },
-            Phase::Looking(mut wait) => match wait.on_answer(now, tag, answer) {
+            (Phase::Looking(mut wait), input) => match wait.step(input, questions) {
                 None => self.phase = Phase::Looking(wait),
-                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag)), questions),
-                Some(end) => {
-                    self.was_served = end == ServerWaitEnd::Reached;
+                Some(Ok(open)) => {
+                    self.was_served = open.is_empty();
                     self.announce(Announcement::Check, questions);
                 }
+                Some(Err(error)) => self.withdraw(Err(error), questions),
             },
-            Phase::AwaitingRelease(mut wait) => match wait.on_answer(now, tag, answer) {
+            (Phase::AwaitingRelease(mut wait), input) => match wait.step(input, questions) {
                 None => self.phase = Phase::AwaitingRelease(wait),
-                Some(ServerWaitEnd::Reached | ServerWaitEnd::TimedOut(_)) => self.examine(0, questions),
-                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag)), questions),
+                Some(Ok(_)) => self.examine(0, questions),
+                Some(Err(error)) => self.withdraw(Err(error), questions),
             },
-            Phase::Examining(asked, shard) if asked == tag => match answer {
+            (Phase::Examining(asked, shard), Input::Answer { tag, answer }) if asked == tag => match answer {
                 Answer::Ownership(released) => {
                     self.released = released;
                     self.confirm(0, shard + 1, questions);
                 }
                 _ => self.withdraw(Err(Error::Question(tag)), questions),
             },
-            Phase::Confirming(asked, shard, examined) if asked == tag => match answer {
-                Answer::Ownership(now) if now == self.released => self.confirm(shard + 1, examined, questions),
-                Answer::Ownership(now) if now.owner.is_none() && self.repeats < REPEATS_MAX => {
-                    self.repeats += 1;
-                    self.examine(0, questions);
+            (Phase::Confirming(asked, shard, examined), Input::Answer { tag, answer }) if asked == tag => {
+                match answer {
+                    Answer::Ownership(now) if now == self.released => self.confirm(shard + 1, examined, questions),
+                    Answer::Ownership(now) if now.owner.is_none() && self.repeats < REPEATS_MAX => {
+                        self.repeats += 1;
+                        self.examine(0, questions);
+                    }
+                    Answer::Ownership(_) => self.withdraw(Err(Error::Interrupted), questions),
+                    _ => self.withdraw(Err(Error::Question(tag)), questions),
                 }
-                Answer::Ownership(_) => self.withdraw(Err(Error::Interrupted), questions),
-                _ => self.withdraw(Err(Error::Question(tag)), questions),
-            },
-            Phase::Withdrawing(asked, Announcement::Check, result) if asked == tag && self.was_served => {
-                let wait = self.wait(Awaited::Served, now.after(self.timing.serve), questions);
-                self.phase = Phase::AwaitingServed(wait, result);
             }
-            Phase::Withdrawing(asked, _, result) if asked == tag => self.withdraw(result, questions),
-            Phase::AwaitingServed(mut wait, result) => match wait.on_answer(now, tag, answer) {
-                None => self.phase = Phase::AwaitingServed(wait, result),
-                Some(ServerWaitEnd::Reached) => self.withdraw(result, questions),
-                Some(ServerWaitEnd::TimedOut(_)) => {
-                    questions.push(Effect::Began(Stage::Unserved));
+            (Phase::Withdrawing(asked, announcement, result), Input::Answer { tag, .. }) if asked == tag => {
+                if announcement == Announcement::Check && self.was_served {
+                    let wait = self.wait(Awaited::Served, self.timing.serve, questions);
+                    self.phase = Phase::AwaitingServed(wait, result);
+                } else {
                     self.withdraw(result, questions);
                 }
-                Some(ServerWaitEnd::Failed(tag)) => self.withdraw(Err(Error::Question(tag)), questions),
+            }
+            (Phase::AwaitingServed(mut wait, result), input) => match wait.step(input, questions) {
+                None => self.phase = Phase::AwaitingServed(wait, result),
+                Some(Ok(open)) => {
+                    if !open.is_empty() {
+                        questions.push(Effect::Began(Stage::Unserved));
+                    }
+                    self.withdraw(result, questions);
+                }
+                Some(Err(error)) => self.withdraw(Err(error), questions),
             },
             // The answer to a question that is no longer waited for.
-            phase => self.phase = phase,
+            (phase, _) => self.phase = phase,
         }
     }
 
@@ -173,12 +163,12 @@ impl FileSystemCheck {
         self.phase = Phase::Announcing(questions.ask(Question::Announce(announcement)));
     }
 
-    fn look(&mut self, now: Time, questions: &mut Questions) {
-        self.phase = Phase::Looking(self.wait(Awaited::Served, now, questions));
+    fn look(&mut self, questions: &mut Questions) {
+        self.phase = Phase::Looking(self.wait(Awaited::Served, Duration::ZERO, questions));
     }
 
-    fn wait(&mut self, awaited: Awaited, until: Time, questions: &mut Questions) -> ServerWait {
-        ServerWait::new(awaited, &self.shards, &self.timing, until, questions)
+    fn wait(&self, awaited: Awaited, within: Duration, questions: &mut Questions) -> ServerWait {
+        ServerWait::new(awaited, &self.shards, &self.timing, within, questions)
     }
 
     fn examine(&mut self, shard: usize, questions: &mut Questions) {
@@ -204,12 +194,7 @@ impl FileSystemCheck {
                 let asked = questions.ask(Question::Withdraw(announcement));
                 self.phase = Phase::Withdrawing(asked, announcement, result);
             }
-            None => self.end(result, questions),
+            None => questions.end(result),
         }
-    }
-
-    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
-        self.phase = Phase::Ended;
-        questions.end(result);
     }
 }

@@ -23,7 +23,6 @@ use crate::record::Version;
 use crate::turns::{Turn, TurnEnd};
 use braid_base::{FileSystemId, Generation, Time};
 
-/// A creation, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemCreation {
     own: Generation,
@@ -93,69 +92,50 @@ impl FileSystemCreation {
         }
     }
 
-    /// Takes one input.
-    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
+    pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
         match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
-            (Phase::DeletingRest(deletion), input) => self.delete(now, deletion, None, input, questions),
-            (Phase::Undoing(deletion, why), input) => self.delete(now, deletion, Some(why), input, questions),
+            (Phase::DeletingRest(deletion), input) => self.delete(deletion, None, input, questions),
+            (Phase::Undoing(deletion, why), input) => self.delete(deletion, Some(why), input, questions),
             (Phase::New, Input::Start) => {
-                self.turn_until = now.after(self.timing.turn);
-                self.read(now, Next::Enter, questions);
+                self.turn_until = questions.after(self.timing.turn);
+                self.read(Next::Enter, questions);
             }
             (_, Input::Start) => panic!("a creation begins once"),
-            (phase, Input::Answer { tag, answer }) => self.on_answer(now, phase, tag, answer, questions),
-            (Phase::Waiting(turn), Input::Wake) if turn.on_wake(now).is_some() => {
-                self.read(now, Next::Enter, questions)
-            }
-            (phase, Input::Wake) => self.phase = phase,
-        }
-    }
-
-    fn on_answer(&mut self, now: Time, phase: Phase, tag: Tag, answer: Answer, questions: &mut Questions) {
-        match phase {
-            Phase::Reading(asked, next) if asked == tag => match answer {
-                Answer::FileSystem { version, record } => self.on_record(now, next, version, record, questions),
-                Answer::Unknown if now < self.until => self.read_again(next, questions),
-                _ => self.end(Err(why_it_ended(next, Error::Question(tag))), questions),
+            (Phase::Reading(asked, next), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::FileSystem { version, record } => self.on_record(next, version, record, questions),
+                Answer::Unknown if questions.now < self.until => self.read_again(next, questions),
+                _ => questions.end(Err(why_it_ended(next, Error::Question(tag)))),
             },
-            Phase::Waiting(mut turn) => match turn.on_answer(now, self.turn_until, tag, answer, questions) {
+            (Phase::Waiting(mut turn), input) => match turn.step(self.turn_until, input, questions) {
                 None => self.phase = Phase::Waiting(turn),
-                Some(TurnEnd::Look) => self.read(now, Next::Enter, questions),
-                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
-                Some(TurnEnd::Over(by)) => {
+                Some(Ok(TurnEnd::Look)) => self.read(Next::Enter, questions),
+                Some(Ok(TurnEnd::Over(by))) => {
                     self.fenced = Some(by);
-                    self.read(now, Next::Enter, questions);
+                    self.read(Next::Enter, questions);
                 }
-                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::Changing(asked, next) if asked == tag => match answer {
-                Answer::Replaced { .. } => self.go_on(now, next, questions),
+            (Phase::Changing(asked, next), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Replaced { .. } => self.go_on(next, questions),
                 // The record tells what to do.
-                Answer::Superseded => self.read(now, before(next), questions),
-                Answer::Unknown if now < self.until => self.read_again(before(next), questions),
-                _ => self.end(Err(why_it_ended(next, Error::Question(tag))), questions),
+                Answer::Superseded => self.read(before(next), questions),
+                Answer::Unknown if questions.now < self.until => self.read_again(before(next), questions),
+                _ => questions.end(Err(why_it_ended(next, Error::Question(tag)))),
             },
-            Phase::CreatingVolume(asked, made) if asked == tag => match answer {
-                Answer::Yes => self.create_volume(now, made + 1, questions),
-                _ => self.read(now, Next::Undo(Error::Question(tag)), questions),
+            (Phase::CreatingVolume(asked, made), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Yes => self.create_volume(made + 1, questions),
+                _ => self.read(Next::Undo(Error::Question(tag)), questions),
             },
-            Phase::Formatting(asked, done) if asked == tag => match answer {
-                Answer::Yes => self.format(now, done + 1, questions),
-                _ => self.read(now, Next::Undo(Error::Question(tag)), questions),
+            (Phase::Formatting(asked, done), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Yes => self.format(done + 1, questions),
+                _ => self.read(Next::Undo(Error::Question(tag)), questions),
             },
             // The answer to a question that is no longer waited for.
-            phase => self.phase = phase,
+            (phase, _) => self.phase = phase,
         }
     }
 
-    fn on_record(
-        &mut self,
-        now: Time,
-        next: Next,
-        version: Version,
-        record: Option<FileSystemRecord>,
-        questions: &mut Questions,
-    ) {
+    fn on_record(&mut self, next: Next, version: Version, record: Option<FileSystemRecord>, questions: &mut Questions) {
         let is_own = record.as_ref().is_some_and(|record| record.state == FileSystemState::Creating { by: self.own });
         match (next, record) {
             (Next::Enter, None) => {
@@ -164,24 +144,24 @@ impl FileSystemCreation {
             }
             (Next::Enter | Next::CreateVolumes, Some(record)) if is_own => {
                 self.shards = record.servers;
-                self.create_volume(now, 0, questions);
+                self.create_volume(0, questions);
             }
             (Next::Enter, Some(FileSystemRecord { state, .. })) => match state {
                 FileSystemState::Creating { by } if self.fenced == Some(by) => {
                     self.change(version, FileSystemState::Deleting, Next::DeleteRest, questions);
                 }
                 FileSystemState::Creating { by } => self.phase = Phase::Waiting(Turn::new(by, questions)),
-                FileSystemState::Ready => self.end(Err(Error::FileSystemExists), questions),
+                FileSystemState::Ready => questions.end(Err(Error::FileSystemExists)),
                 // The answer was lost.
-                FileSystemState::Deleting if self.fenced.is_some() => self.go_on(now, Next::DeleteRest, questions),
-                FileSystemState::Deleting => self.end(Err(Error::BeingDeleted), questions),
+                FileSystemState::Deleting if self.fenced.is_some() => self.go_on(Next::DeleteRest, questions),
+                FileSystemState::Deleting => questions.end(Err(Error::BeingDeleted)),
             },
             (Next::Finish, Some(_)) if is_own => {
                 self.change(version, FileSystemState::Ready, Next::Finish, questions);
             }
             // The answer was lost.
             (Next::Finish, Some(record)) if record.state == FileSystemState::Ready && record.servers == self.shards => {
-                self.end(Ok(Done::Changed), questions);
+                questions.end(Ok(Done::Changed));
             }
             (Next::Undo(why), Some(_)) if is_own => {
                 self.change(version, FileSystemState::Deleting, Next::DeleteOwn(why), questions);
@@ -189,42 +169,37 @@ impl FileSystemCreation {
             (Next::Undo(why), Some(record))
                 if record.state == FileSystemState::Deleting && record.servers == self.shards =>
             {
-                self.go_on(now, Next::DeleteOwn(why), questions);
+                self.go_on(Next::DeleteOwn(why), questions);
             }
             // Another administrator has shut this one out.
-            (Next::CreateVolumes | Next::Finish | Next::Undo(_), _) => self.end(Err(Error::Lost), questions),
+            (Next::CreateVolumes | Next::Finish | Next::Undo(_), _) => questions.end(Err(Error::Lost)),
             (Next::DeleteRest | Next::DeleteOwn(_), _) => unreachable!("the record is not read for that"),
         }
     }
 
     /// The record is changed.
-    fn go_on(&mut self, now: Time, next: Next, questions: &mut Questions) {
+    fn go_on(&mut self, next: Next, questions: &mut Questions) {
+        let deletion = || Box::new(FileSystemDeletion::continuing(self.own, self.timing));
         match next {
-            Next::CreateVolumes => self.read(now, Next::CreateVolumes, questions),
-            Next::Finish => self.end(Ok(Done::Changed), questions),
-            Next::DeleteRest => {
-                let deletion = FileSystemDeletion::continuing(self.own, self.timing);
-                self.delete(now, Box::new(deletion), None, Input::Start, questions);
-            }
-            Next::DeleteOwn(why) => {
-                let deletion = FileSystemDeletion::continuing(self.own, self.timing);
-                self.delete(now, Box::new(deletion), Some(why), Input::Start, questions);
-            }
+            Next::CreateVolumes => self.read(Next::CreateVolumes, questions),
+            Next::Finish => questions.end(Ok(Done::Changed)),
+            Next::DeleteRest => self.delete(deletion(), None, Input::Start, questions),
+            Next::DeleteOwn(why) => self.delete(deletion(), Some(why), Input::Start, questions),
             Next::Enter | Next::Undo(_) => unreachable!("the record is read for that"),
         }
     }
 
-    fn create_volume(&mut self, now: Time, made: usize, questions: &mut Questions) {
+    fn create_volume(&mut self, made: usize, questions: &mut Questions) {
         // A volume for each shard, and one for the content of files.
         if made > self.shards.len() {
-            return self.format(now, 0, questions);
+            return self.format(0, questions);
         }
         let question = Question::CreateVolume { number: made };
         self.phase = Phase::CreatingVolume(questions.ask(question), made);
     }
 
-    fn format(&mut self, now: Time, done: usize, questions: &mut Questions) {
-        let Some(shard) = self.shards.get(done) else { return self.read(now, Next::Finish, questions) };
+    fn format(&mut self, done: usize, questions: &mut Questions) {
+        let Some(shard) = self.shards.get(done) else { return self.read(Next::Finish, questions) };
         let question = Question::Format { file_system: *shard, number: done };
         self.phase = Phase::Formatting(questions.ask(question), done);
     }
@@ -232,20 +207,19 @@ impl FileSystemCreation {
     /// Gives an input to the deletion of what is left of another creation, or of this one, for this reason.
     fn delete(
         &mut self,
-        now: Time,
         mut deletion: Box<FileSystemDeletion>,
         why: Option<Error>,
         input: Input,
         questions: &mut Questions,
     ) {
-        deletion.step(now, input, questions);
+        deletion.step(input, questions);
         match (why, questions.ended()) {
             (None, None) => self.phase = Phase::DeletingRest(deletion),
             (Some(why), None) => self.phase = Phase::Undoing(deletion, why),
             // If the deletion has failed, the record says that it is to be completed.
-            (Some(why), Some(_)) => self.end(Err(why), questions),
-            (None, Some(Ok(_))) => self.read(now, Next::Enter, questions),
-            (None, Some(Err(error))) => self.end(Err(error), questions),
+            (Some(why), Some(_)) => questions.end(Err(why)),
+            (None, Some(Ok(_))) => self.read(Next::Enter, questions),
+            (None, Some(Err(error))) => questions.end(Err(error)),
         }
     }
 
@@ -254,18 +228,13 @@ impl FileSystemCreation {
         self.phase = Phase::Changing(questions.command(command), next);
     }
 
-    fn read(&mut self, now: Time, next: Next, questions: &mut Questions) {
-        self.until = now.after(self.timing.store);
+    fn read(&mut self, next: Next, questions: &mut Questions) {
+        self.until = questions.after(self.timing.store);
         self.read_again(next, questions);
     }
 
     fn read_again(&mut self, next: Next, questions: &mut Questions) {
         self.phase = Phase::Reading(questions.command(Command::ReadFileSystem), next);
-    }
-
-    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
-        self.phase = Phase::Ended;
-        questions.end(result);
     }
 }
 

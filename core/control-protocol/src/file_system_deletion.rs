@@ -16,11 +16,10 @@ use crate::file_systems::{FileSystemRecord, FileSystemState};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::Version;
-use crate::server_wait::{Awaited, ServerWait, ServerWaitEnd};
+use crate::server_wait::{Awaited, ServerWait};
 use crate::turns::{Turn, TurnEnd};
 use braid_base::{FileSystemId, Generation, Time};
 
-/// A deletion, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemDeletion {
     own: Generation,
@@ -104,88 +103,68 @@ impl FileSystemDeletion {
         }
     }
 
-    /// Takes one input.
-    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
-        match input {
-            Input::Start => {
-                assert_eq!(self.phase, Phase::New, "a deletion begins once");
-                self.turn_until = now.after(self.timing.turn);
-                self.read(now, Next::Mark, questions);
+    pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
+        match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
+            (Phase::New, Input::Start) => {
+                self.turn_until = questions.after(self.timing.turn);
+                self.read(Next::Mark, questions);
             }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
-            Input::Wake => match &mut self.phase {
-                Phase::AwaitingRelease(wait) => wait.on_wake(now, questions),
-                Phase::Waiting(turn) if turn.on_wake(now).is_some() => self.read(now, Next::Mark, questions),
-                _ => {}
+            (_, Input::Start) => panic!("a deletion begins once"),
+            (Phase::Reading(asked, next), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::FileSystem { version, record } => self.on_record(next, version, record, questions),
+                answer => self.on_failure(tag, &answer, next, questions),
             },
-        }
-    }
-
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
-        match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Reading(asked, next) if asked == tag => match answer {
-                Answer::FileSystem { version, record } => self.on_record(now, next, version, record, questions),
-                Answer::Unknown if now < self.until => self.read_again(next, questions),
-                _ => self.end(Err(Error::Question(tag)), questions),
-            },
-            Phase::Waiting(mut turn) => match turn.on_answer(now, self.turn_until, tag, answer, questions) {
+            (Phase::Waiting(mut turn), input) => match turn.step(self.turn_until, input, questions) {
                 None => self.phase = Phase::Waiting(turn),
-                Some(TurnEnd::Look) => self.read(now, Next::Mark, questions),
-                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
-                Some(TurnEnd::Over(by)) => {
+                Some(Ok(TurnEnd::Look)) => self.read(Next::Mark, questions),
+                Some(Ok(TurnEnd::Over(by))) => {
                     self.fenced = Some(by);
-                    self.read(now, Next::Mark, questions);
+                    self.read(Next::Mark, questions);
                 }
-                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::Marking(asked) if asked == tag => match answer {
-                Answer::Replaced { .. } => self.await_release(now, questions),
-                answer => self.on_unreplaced(now, tag, &answer, Next::Mark, questions),
+            (Phase::Marking(asked), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Replaced { .. } => self.await_release(questions),
+                answer => self.on_failure(tag, &answer, Next::Mark, questions),
             },
-            Phase::AwaitingRelease(mut wait) => match wait.on_answer(now, tag, answer) {
+            (Phase::AwaitingRelease(mut wait), input) => match wait.step(input, questions) {
                 None => self.phase = Phase::AwaitingRelease(wait),
-                Some(ServerWaitEnd::Reached) => self.disown(Next::DeleteVolumes, questions),
-                Some(ServerWaitEnd::TimedOut(_)) => {
-                    questions.push(Effect::Began(Stage::FencingServers));
+                Some(Ok(open)) => {
+                    if !open.is_empty() {
+                        questions.push(Effect::Began(Stage::FencingServers));
+                    }
                     self.disown(Next::DeleteVolumes, questions);
                 }
-                Some(ServerWaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::Disowning(mut disowning, next) => match disowning.on_answer(tag, &answer, questions) {
+            (Phase::Disowning(mut disowning, next), input) => match disowning.step(input, questions) {
                 None => self.phase = Phase::Disowning(disowning, next),
-                Some(Ok(())) => self.read(now, next, questions),
-                Some(Err(error)) => self.end(Err(error), questions),
+                Some(Ok(())) => self.read(next, questions),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::DeletingVolume(asked) if asked == tag => match answer {
-                Answer::Yes => self.read(now, Next::DeleteVolumes, questions),
-                _ => self.end(Err(Error::Question(tag)), questions),
+            (Phase::DeletingVolume(asked), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Yes => self.read(Next::DeleteVolumes, questions),
+                _ => questions.end(Err(Error::Question(tag))),
             },
-            Phase::Removing(asked) if asked == tag => match answer {
-                Answer::Replaced { .. } => self.end(Ok(Done::Changed), questions),
-                answer => self.on_unreplaced(now, tag, &answer, Next::Remove, questions),
+            (Phase::Removing(asked), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Replaced { .. } => questions.end(Ok(Done::Changed)),
+                answer => self.on_failure(tag, &answer, Next::Remove, questions),
             },
             // The answer to a question that is no longer waited for.
-            phase => self.phase = phase,
+            (phase, _) => self.phase = phase,
         }
     }
 
-    fn on_record(
-        &mut self,
-        now: Time,
-        next: Next,
-        version: Version,
-        record: Option<FileSystemRecord>,
-        questions: &mut Questions,
-    ) {
+    fn on_record(&mut self, next: Next, version: Version, record: Option<FileSystemRecord>, questions: &mut Questions) {
         let Some(FileSystemRecord { servers, volumes, state }) = record else {
             let is_unknown = next == Next::Mark && self.shards.is_empty() && self.goal == Goal::Delete;
             // Otherwise another administrator has completed the deletion.
-            return self.end(if is_unknown { Err(Error::NoFileSystem) } else { Ok(Done::Nothing) }, questions);
+            return questions.end(if is_unknown { Err(Error::NoFileSystem) } else { Ok(Done::Nothing) });
         };
         self.shards = servers;
         match (next, state, volumes.last()) {
-            (Next::Mark, FileSystemState::Deleting, _) => self.await_release(now, questions),
-            (Next::Mark, ..) if self.goal == Goal::Continue => self.end(Ok(Done::Nothing), questions),
+            (Next::Mark, FileSystemState::Deleting, _) => self.await_release(questions),
+            (Next::Mark, ..) if self.goal == Goal::Continue => questions.end(Ok(Done::Nothing)),
             (Next::Mark, FileSystemState::Creating { by }, _) if self.fenced != Some(by) => {
                 self.phase = Phase::Waiting(Turn::new(by, questions));
             }
@@ -193,7 +172,7 @@ impl FileSystemDeletion {
                 let command = Command::ReplaceFileSystem { after: version, state: FileSystemState::Deleting };
                 self.phase = Phase::Marking(questions.command(command));
             }
-            (_, FileSystemState::Creating { .. } | FileSystemState::Ready, _) => self.end(Err(Error::Lost), questions),
+            (_, FileSystemState::Creating { .. } | FileSystemState::Ready, _) => questions.end(Err(Error::Lost)),
             (_, FileSystemState::Deleting, Some(volume)) => {
                 self.phase = Phase::DeletingVolume(questions.ask(Question::DeleteVolume { volume: *volume }));
             }
@@ -205,16 +184,16 @@ impl FileSystemDeletion {
     }
 
     /// The description has changed since, or the answer is lost.
-    fn on_unreplaced(&mut self, now: Time, tag: Tag, answer: &Answer, next: Next, questions: &mut Questions) {
+    fn on_failure(&mut self, tag: Tag, answer: &Answer, next: Next, questions: &mut Questions) {
         match answer {
-            Answer::Superseded => self.read(now, next, questions),
-            Answer::Unknown if now < self.until => self.read_again(next, questions),
-            _ => self.end(Err(Error::Question(tag)), questions),
+            Answer::Superseded => self.read(next, questions),
+            Answer::Unknown if questions.now < self.until => self.read_again(next, questions),
+            _ => questions.end(Err(Error::Question(tag))),
         }
     }
 
-    fn read(&mut self, now: Time, next: Next, questions: &mut Questions) {
-        self.until = now.after(self.timing.store);
+    fn read(&mut self, next: Next, questions: &mut Questions) {
+        self.until = questions.after(self.timing.store);
         self.read_again(next, questions);
     }
 
@@ -222,18 +201,12 @@ impl FileSystemDeletion {
         self.phase = Phase::Reading(questions.command(Command::ReadFileSystem), next);
     }
 
-    fn await_release(&mut self, now: Time, questions: &mut Questions) {
-        let until = now.after(self.timing.release);
-        let wait = ServerWait::new(Awaited::Released, &self.shards, &self.timing, until, questions);
+    fn await_release(&mut self, questions: &mut Questions) {
+        let wait = ServerWait::new(Awaited::Released, &self.shards, &self.timing, self.timing.release, questions);
         self.phase = Phase::AwaitingRelease(wait);
     }
 
     fn disown(&mut self, next: Next, questions: &mut Questions) {
         self.phase = Phase::Disowning(Disowning::new(self.own, &self.shards, questions), next);
-    }
-
-    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
-        self.phase = Phase::Ended;
-        questions.end(result);
     }
 }

@@ -14,7 +14,7 @@
 //! record ends the migration: so an operation that was suspended meanwhile can't end another migration, of which perhaps nothing is copied.
 
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
-use crate::edit::{Edit, EditError, RecordEdit};
+use crate::edit::{Edit, RecordEdit};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::{Change, CopyRecord, VolumeRecord};
@@ -26,7 +26,6 @@ use std::time::Duration;
 /// The pause before devices that are not in are looked at again.
 const MEMBERS_PAUSE: Duration = Duration::from_millis(500);
 
-/// A migration, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
     own: Generation,
@@ -65,7 +64,6 @@ struct Copying {
     note: Note,
 }
 
-/// A note of the progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Note {
     /// The next one is due then.
@@ -97,62 +95,34 @@ impl Migration {
         }
     }
 
-    /// Takes one input.
-    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
-        match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::New(target) => {
-                assert_eq!(input, Input::Start, "a migration begins first");
-                match target {
-                    None => self.inspect(now.after(self.timing.store), questions),
-                    Some(target) => {
-                        let change = self.change(Change::Move(target));
-                        self.on_beginning(now, change, Input::Start, questions);
-                    }
-                }
+    pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
+        match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
+            (Phase::New(None), Input::Start) => self.inspect(questions.after(self.timing.store), questions),
+            (Phase::New(Some(target)), input @ Input::Start) => {
+                let change = self.change(Change::Move(target));
+                self.on_beginning(change, input, questions);
             }
-            Phase::Beginning(change) => self.on_beginning(now, change, input, questions),
-            Phase::Ending(change, until) => self.on_ending(now, change, until, input, questions),
-            phase => match input {
-                Input::Start => panic!("a migration begins once"),
-                Input::Wake => self.on_wake(now, phase, questions),
-                Input::Answer { tag, answer } => self.on_answer(now, phase, tag, answer, questions),
+            (Phase::Beginning(change), input) => self.on_beginning(change, input, questions),
+            (Phase::Ending(change, until), input) => self.on_ending(change, until, input, questions),
+            (_, Input::Start) => panic!("a migration begins once"),
+            (Phase::Inspecting(asked, until), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Record { record, .. } => self.on_record(until, record.map(|record| *record), questions),
+                Answer::Unknown if questions.now < until => self.inspect(until, questions),
+                _ => questions.end(Err(Error::Question(tag))),
             },
-        }
-    }
-
-    fn on_wake(&mut self, now: Time, mut phase: Phase, questions: &mut Questions) {
-        match &mut phase {
-            Phase::Pausing(at, until) if *at <= now => return self.inspect(*until, questions),
-            Phase::AwaitingDevices(at, until) if *at <= now => return self.end_move(now, *until, questions),
-            Phase::Noting(editing) => editing.on_wake(now, questions),
-            Phase::Copying(copying) => match &mut copying.note {
-                Note::Due(at) if *at <= now => {
-                    copying.note = Note::Asking(questions.ask(Question::CopyProgress));
-                }
-                Note::Writing(editing) => editing.on_wake(now, questions),
-                _ => {}
-            },
-            _ => {}
-        }
-        self.phase = phase;
-    }
-
-    fn on_answer(&mut self, now: Time, phase: Phase, tag: Tag, answer: Answer, questions: &mut Questions) {
-        match phase {
-            Phase::Inspecting(asked, until) if asked == tag => match answer {
-                Answer::Record { record, .. } => self.on_record(now, until, record.map(|record| *record), questions),
-                Answer::Unknown if now < until => self.inspect(until, questions),
-                _ => self.end(Err(Error::Question(tag)), questions),
-            },
-            Phase::Copying(copying) if copying.tag == tag => self.on_copied(now, &copying, answer, questions),
-            Phase::Copying(copying) => self.on_note(now, copying, tag, answer, questions),
-            Phase::Noting(mut editing) => match editing.on_answer(now, tag, answer, questions) {
+            (Phase::Pausing(at, until), Input::Wake) if at <= questions.now => self.inspect(until, questions),
+            (Phase::Copying(copying), Input::Answer { tag, answer }) if copying.tag == tag => {
+                self.on_copied(&copying, answer, questions);
+            }
+            (Phase::Copying(copying), input) => self.on_note(copying, input, questions),
+            (Phase::Noting(mut editing), input) => match editing.step(input, questions) {
                 None => self.phase = Phase::Noting(editing),
-                Some(Ok(_)) => self.end_move(now, now.after(self.timing.members), questions),
-                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag)), questions),
-                Some(Err(_)) => self.end(Err(Error::Migration), questions),
+                Some(Ok(_)) => self.end_move(questions.after(self.timing.members), questions),
+                Some(Err(error @ Error::Question(_))) => questions.end(Err(error)),
+                Some(Err(_)) => questions.end(Err(Error::Migration)),
             },
-            phase => self.phase = phase,
+            (Phase::AwaitingDevices(at, until), Input::Wake) if at <= questions.now => self.end_move(until, questions),
+            (phase, _) => self.phase = phase,
         }
     }
 
@@ -160,25 +130,24 @@ impl Migration {
         VolumeChange::new(self.own, change, self.timing)
     }
 
-    fn on_beginning(&mut self, now: Time, mut change: VolumeChange, input: Input, questions: &mut Questions) {
-        change.step(now, input, questions);
+    fn on_beginning(&mut self, mut change: VolumeChange, input: Input, questions: &mut Questions) {
+        change.step(input, questions);
         match questions.ended() {
             None => self.phase = Phase::Beginning(change),
-            Some(Ok(_)) => self.inspect(now.after(self.timing.store), questions),
-            Some(Err(error)) => self.end(Err(error), questions),
+            Some(Ok(_)) => self.inspect(questions.after(self.timing.store), questions),
+            Some(Err(error)) => questions.end(Err(error)),
         }
     }
 
-    fn on_ending(&mut self, now: Time, mut change: VolumeChange, until: Time, input: Input, questions: &mut Questions) {
-        change.step(now, input, questions);
+    fn on_ending(&mut self, mut change: VolumeChange, until: Time, input: Input, questions: &mut Questions) {
+        change.step(input, questions);
         match questions.ended() {
             None => self.phase = Phase::Ending(change, until),
-            Some(Ok(_)) => self.end(Ok(Done::Changed), questions),
-            Some(Err(Error::NotIn(_))) if now < until => {
+            Some(Err(Error::NotIn(_))) if questions.now < until => {
                 questions.push(Effect::Began(Stage::AwaitingDevices));
-                self.phase = Phase::AwaitingDevices(now.after(MEMBERS_PAUSE), until);
+                self.phase = Phase::AwaitingDevices(questions.after(MEMBERS_PAUSE), until);
             }
-            Some(Err(error)) => self.end(Err(error), questions),
+            Some(end) => questions.end(end.map(|_| Done::Changed)),
         }
     }
 
@@ -186,71 +155,68 @@ impl Migration {
         self.phase = Phase::Inspecting(questions.command(Command::Read), until);
     }
 
-    fn on_record(&mut self, now: Time, until: Time, record: Option<VolumeRecord>, questions: &mut Questions) {
+    fn on_record(&mut self, until: Time, record: Option<VolumeRecord>, questions: &mut Questions) {
         let Some(record) = record.filter(VolumeRecord::is_usable) else {
-            return self.end(Err(Error::NotUsable), questions);
+            return questions.end(Err(Error::NotUsable));
         };
-        let Some(copied) = record.copied else { return self.end(Err(Error::Migration), questions) };
+        let Some(copied) = record.copied else { return questions.end(Err(Error::Migration)) };
         if record.is_copied() {
-            self.end_move(now, now.after(self.timing.members), questions);
+            self.end_move(questions.after(self.timing.members), questions);
         } else {
             questions.push(Effect::Began(Stage::Copying));
             let tag = questions.ask(Question::Copy { from: copied.copied_to });
-            let note = Note::Due(now.after(self.timing.note));
+            let note = Note::Due(questions.after(self.timing.note));
             self.phase = Phase::Copying(Copying { tag, copied, blocks: record.volume.blocks(), until, note });
         }
     }
 
     /// The host does not copy any more.
-    fn on_copied(&mut self, now: Time, copying: &Copying, answer: Answer, questions: &mut Questions) {
+    fn on_copied(&mut self, copying: &Copying, answer: Answer, questions: &mut Questions) {
         match answer {
-            Answer::Copied { lost: 1.., .. } => self.end(Err(Error::BlocksLost(copying.tag)), questions),
+            Answer::Copied { lost: 1.., .. } => questions.end(Err(Error::BlocksLost(copying.tag))),
             Answer::Copied { copied_to, .. } if copied_to >= copying.blocks => {
                 let noted = CopyRecord { copied_to, ..copying.copied };
-                self.phase = Phase::Noting(self.note(now, noted, questions));
+                self.phase = Phase::Noting(self.note(noted, questions));
             }
             // Another administrator has put the volume on hold.
-            Answer::Copied { .. } => self.pause(now, now.after(self.timing.drain)),
+            Answer::Copied { .. } => self.pause(questions.after(self.timing.drain), questions),
             // The host has not heard yet that the volume moves, or has heard that it does not.
-            Answer::No if now < copying.until => self.pause(now, copying.until),
-            _ => self.end(Err(Error::Question(copying.tag)), questions),
+            Answer::No if questions.now < copying.until => self.pause(copying.until, questions),
+            _ => questions.end(Err(Error::Question(copying.tag))),
         }
     }
 
-    fn pause(&mut self, now: Time, until: Time) {
-        self.phase = Phase::Pausing(now.after(self.timing.pause), until);
+    fn pause(&mut self, until: Time, questions: &Questions) {
+        self.phase = Phase::Pausing(questions.after(self.timing.pause), until);
     }
 
-    /// An answer that belongs to a note of the progress. If a note fails, the next one may succeed.
-    fn on_note(&mut self, now: Time, mut copying: Copying, tag: Tag, answer: Answer, questions: &mut Questions) {
-        copying.note = match copying.note {
-            Note::Asking(asked) if asked == tag => match answer {
+    /// An input that belongs to a note of the progress. If a note fails, the next one may succeed.
+    fn on_note(&mut self, mut copying: Copying, input: Input, questions: &mut Questions) {
+        let due = Note::Due(questions.after(self.timing.note));
+        copying.note = match (copying.note, input) {
+            (Note::Due(at), Input::Wake) if at <= questions.now => Note::Asking(questions.ask(Question::CopyProgress)),
+            (Note::Asking(asked), Input::Answer { tag, answer }) if asked == tag => match answer {
                 Answer::Copied { copied_to, lost: 0 } if copied_to > copying.copied.copied_to => {
                     copying.copied.copied_to = copied_to;
-                    Note::Writing(Box::new(self.note(now, copying.copied, questions)))
+                    Note::Writing(Box::new(self.note(copying.copied, questions)))
                 }
-                _ => Note::Due(now.after(self.timing.note)),
+                _ => due,
             },
-            Note::Writing(mut editing) => match editing.on_answer(now, tag, answer, questions) {
+            (Note::Writing(mut editing), input) => match editing.step(input, questions) {
                 None => Note::Writing(editing),
-                Some(_) => Note::Due(now.after(self.timing.note)),
+                Some(_) => due,
             },
-            note => note,
+            (note, _) => note,
         };
         self.phase = Phase::Copying(copying);
     }
 
-    fn note(&mut self, now: Time, noted: CopyRecord, questions: &mut Questions) -> RecordEdit {
-        RecordEdit::new(Edit::NoteCopied(noted), now.after(self.timing.store), questions)
+    fn note(&self, noted: CopyRecord, questions: &mut Questions) -> RecordEdit {
+        RecordEdit::new(Edit::NoteCopied(noted), self.timing.store, questions)
     }
 
-    fn end_move(&mut self, now: Time, until: Time, questions: &mut Questions) {
+    fn end_move(&mut self, until: Time, questions: &mut Questions) {
         let change = self.change(Change::EndMove);
-        self.on_ending(now, change, until, Input::Start, questions);
-    }
-
-    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
-        self.phase = Phase::Ended;
-        questions.end(result);
+        self.on_ending(change, until, Input::Start, questions);
     }
 }

@@ -5,6 +5,7 @@ use crate::device_change::DeviceChange;
 use crate::file_system_check::FileSystemCheck;
 use crate::file_system_creation::FileSystemCreation;
 use crate::file_system_deletion::FileSystemDeletion;
+use crate::interface::Tag;
 use crate::migration::Migration;
 use crate::questions::Questions;
 use crate::replacement::Replacement;
@@ -17,13 +18,12 @@ use braid_base::Time;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     kind: OperationKind,
-    questions: Questions,
+    last_tag: Tag,
 }
 
 /// Declares the kinds of operations: the machine of each.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident($machine:ident),)*) => {
-        /// What an operation does.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum OperationKind {
             $($(#[$doc])* $name(Box<$machine>),)*
@@ -39,16 +39,19 @@ macro_rules! kinds {
 
             /// Takes one input, and returns what follows.
             pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
+                let mut questions = Questions::new(now, self.last_tag);
                 match &mut self.kind {
-                    $(OperationKind::$name(machine) => machine.step(now, input, &mut self.questions),)*
+                    $(OperationKind::$name(machine) => machine.step(input, &mut questions),)*
                 }
-                self.questions.take()
+                let (last_tag, effects) = questions.into_effects();
+                self.last_tag = last_tag;
+                effects
             }
         }
 
         $(impl From<$machine> for Operation {
             fn from(machine: $machine) -> Operation {
-                Operation { kind: OperationKind::$name(Box::new(machine)), questions: Questions::default() }
+                Operation { kind: OperationKind::$name(Box::new(machine)), last_tag: Tag(0) }
             }
         })*
     };
@@ -67,16 +70,13 @@ kinds! {
     Replacement(Replacement),
     /// A device is added or removed, or the rest of that.
     DeviceChange(DeviceChange),
-    /// The creation of the file system.
     FileSystemCreation(FileSystemCreation),
     /// The deletion of the file system, or the rest of it.
     FileSystemDeletion(FileSystemDeletion),
-    /// The file system is checked.
     FileSystemCheck(FileSystemCheck),
 }
 
 impl Operation {
-    /// What it does.
     pub fn kind(&self) -> &OperationKind {
         &self.kind
     }

@@ -1,23 +1,35 @@
-//! What the machine of an operation asks and tells in a step. The operation lends it to its machine, and that to its parts.
+//! What the machine of an operation asks and tells in a step, and when. The operation lends it to its machine, and that to its parts.
 
 use crate::contract::{Done, Effect, Error};
 use crate::interface::{Command, Question, Tag};
+use braid_base::Time;
+use std::time::Duration;
 
-/// Gives out tags, and collects the effects of a step.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Knows the time of a step, gives out tags, and collects the effects.
+#[derive(Debug)]
 pub(crate) struct Questions {
-    last: u64,
+    pub now: Time,
+    last: Tag,
     effects: Vec<Effect>,
     ended: Option<Result<Done, Error>>,
 }
 
 impl Questions {
+    /// For a step at this time, when this tag was the last one.
+    pub fn new(now: Time, last: Tag) -> Questions {
+        Questions { now, last, effects: Vec::new(), ended: None }
+    }
+
+    /// The time so long after this step.
+    pub fn after(&self, span: Duration) -> Time {
+        self.now.after(span)
+    }
+
     /// Asks a question under a fresh tag.
     pub fn ask(&mut self, question: Question) -> Tag {
-        self.last += 1;
-        let tag = Tag(self.last);
-        self.effects.push(Effect::Ask { tag, question });
-        tag
+        self.last.0 += 1;
+        self.effects.push(Effect::Ask { tag: self.last, question });
+        self.last
     }
 
     /// The same for a command for the store.
@@ -29,7 +41,6 @@ impl Questions {
         self.effects.push(effect);
     }
 
-    /// The machine has ended.
     pub fn end(&mut self, result: Result<Done, Error>) {
         self.ended = Some(result);
     }
@@ -39,9 +50,9 @@ impl Questions {
         self.ended.take()
     }
 
-    /// The effects of a step of the whole operation.
-    pub fn take(&mut self) -> Vec<Effect> {
-        self.effects.extend(self.ended.take().map(Effect::Ended));
-        std::mem::take(&mut self.effects)
+    /// The last tag, and the effects of a step of the whole operation.
+    pub fn into_effects(mut self) -> (Tag, Vec<Effect>) {
+        self.effects.extend(self.ended.map(Effect::Ended));
+        (self.last, self.effects)
     }
 }

@@ -10,16 +10,16 @@
 //! administrator dies, nothing need be completed: either the monitor has the request, or the disk is one that may fill the slot and does not.
 
 use crate::contract::{Done, Error, Input, Timing};
-use crate::device_edit::{DeviceEdit, DeviceEditError, DeviceRecordEdit};
+use crate::device_edit::{DeviceEdit, DeviceRecordEdit};
 use crate::interface::{Answer, Question, Tag};
 use crate::questions::Questions;
 use crate::record::Version;
-use crate::waiting::{WaitEnd, Waiting};
+use crate::waiting::Waiting;
 use braid_base::{DeviceId, DiskId, Time};
 use braid_wire::{AdminError, Administration};
 use std::time::Duration;
 
-/// The pause before the monitor is asked again, or the device is looked at again.
+/// The pause before the monitor is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The disk that is to fill the slot of a device.
@@ -36,7 +36,6 @@ pub struct NextDisk {
     pub until_rebuilt: bool,
 }
 
-/// A replacement, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
     device: DeviceId,
@@ -78,72 +77,51 @@ impl Replacement {
         }
     }
 
-    /// Takes one input.
-    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
-        match input {
-            Input::Start => {
-                assert_eq!(self.phase, Phase::New, "a replacement begins once");
+    pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
+        match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
+            (Phase::New, Input::Start) => {
                 let NextDisk { disk, is_spare, .. } = self.next;
-                self.phase = Phase::Remembering(self.edit(now, DeviceEdit::Remember { disk, is_spare }, questions));
+                self.phase = Phase::Remembering(self.edit(DeviceEdit::Remember { disk, is_spare }, questions));
             }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
-            Input::Wake => self.on_wake(now, questions),
-        }
-    }
-
-    fn on_wake(&mut self, now: Time, questions: &mut Questions) {
-        match &mut self.phase {
-            Phase::Remembering(editing) | Phase::Forgetting(editing, _) => editing.on_wake(now, questions),
-            Phase::Pausing(at, until) if *at <= now => {
-                let until = *until;
-                self.ask(until, questions);
-            }
-            Phase::AwaitingDevice(waiting) => waiting.on_wake(now, questions),
-            _ => {}
-        }
-    }
-
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
-        match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Remembering(mut editing) => match editing.on_answer(now, tag, answer, questions) {
+            (_, Input::Start) => panic!("a replacement begins once"),
+            (Phase::Remembering(mut editing), input) => match editing.step(input, questions) {
                 None => self.phase = Phase::Remembering(editing),
                 Some(Ok(version)) => {
                     self.remembered = version;
-                    self.ask(now.after(self.timing.steady), questions);
+                    self.ask(questions.after(self.timing.steady), questions);
                 }
-                Some(Err(error)) => self.end(Err(error.into()), questions),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::Asking(asked, until) if asked == tag => match answer {
-                Answer::Yes => self.await_device(now, questions),
-                Answer::Refused(AdminError::NeedsOthers { others }) if now < until => {
+            (Phase::Asking(asked, until), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Yes => self.await_device(questions),
+                Answer::Refused(AdminError::NeedsOthers { others }) if questions.now < until => {
                     let devices = others.into_iter().collect();
                     let asked = questions.ask(Question::AreIn { devices });
                     self.phase = Phase::CheckingOthers(asked, tag, until);
                 }
-                Answer::Refused(_) => self.forget(now, tag, questions),
+                Answer::Refused(_) => self.forget(tag, questions),
                 // It may be done later.
-                _ => self.end(Err(Error::Question(tag)), questions),
+                _ => questions.end(Err(Error::Question(tag))),
             },
-            Phase::CheckingOthers(asked, refusal, until) if asked == tag => match answer {
-                // The monitor has not seen them in for long enough.
-                Answer::AllIn(_) => self.phase = Phase::Pausing(now.after(PAUSE), until),
-                _ => self.forget(now, refusal, questions),
-            },
-            Phase::Forgetting(mut editing, refusal) => match editing.on_answer(now, tag, answer, questions) {
+            (Phase::CheckingOthers(asked, refusal, until), Input::Answer { tag, answer }) if asked == tag => {
+                match answer {
+                    // The monitor has not seen them in for long enough.
+                    Answer::AllIn(_) => self.phase = Phase::Pausing(questions.after(PAUSE), until),
+                    _ => self.forget(refusal, questions),
+                }
+            }
+            (Phase::Pausing(at, until), Input::Wake) if at <= questions.now => self.ask(until, questions),
+            (Phase::Forgetting(mut editing, refusal), input) => match editing.step(input, questions) {
                 None => self.phase = Phase::Forgetting(editing, refusal),
-                Some(Ok(_)) => self.end(Err(Error::Refused(refusal)), questions),
-                Some(Err(error)) => self.end(Err(error.into()), questions),
+                Some(Ok(_)) => questions.end(Err(Error::Refused(refusal))),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::AwaitingDevice(mut waiting) => match waiting.on_answer(now, tag, &answer) {
+            (Phase::AwaitingDevice(mut waiting), input) => match waiting.step(input, questions) {
                 None => self.phase = Phase::AwaitingDevice(waiting),
-                Some(WaitEnd::Yes) => self.end(Ok(Done::Changed), questions),
-                // Another disk was requested for the slot since.
-                Some(WaitEnd::Superseded(_)) => self.end(Err(Error::Lost), questions),
-                Some(WaitEnd::TimedOut(tag)) => self.end(Err(Error::NotYet(tag)), questions),
-                Some(WaitEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
+                Some(end) => questions.end(end.map(|()| Done::Changed)),
             },
             // The answer to a question that is no longer waited for.
-            phase => self.phase = phase,
+            (phase, _) => self.phase = phase,
         }
     }
 
@@ -154,40 +132,22 @@ impl Replacement {
     }
 
     /// The monitor has refused the request, for the reason under this tag.
-    fn forget(&mut self, now: Time, refusal: Tag, questions: &mut Questions) {
+    fn forget(&mut self, refusal: Tag, questions: &mut Questions) {
         let edit = DeviceEdit::Forget { disk: self.next.disk, after: self.remembered };
-        self.phase = Phase::Forgetting(self.edit(now, edit, questions), refusal);
+        self.phase = Phase::Forgetting(self.edit(edit, questions), refusal);
     }
 
     /// The monitor has recorded the disk: the device follows.
-    fn await_device(&mut self, now: Time, questions: &mut Questions) {
+    fn await_device(&mut self, questions: &mut Questions) {
         let NextDisk { disk, until_rebuilt: is_whole, .. } = self.next;
         // A rebuild takes as long as it takes.
-        let until = if is_whole { Time(u64::MAX) } else { now.after(self.timing.device) };
+        let within = if is_whole { Duration::MAX } else { self.timing.device };
         let question = Question::RunsOn { device: self.device, disk, is_whole };
-        let timing = Timing { pause: PAUSE, ..self.timing };
-        let waiting = Waiting::new(question, &timing, until, questions);
+        let waiting = Waiting::new(question, within, &self.timing, questions);
         self.phase = Phase::AwaitingDevice(Box::new(waiting));
     }
 
-    fn edit(&mut self, now: Time, edit: DeviceEdit, questions: &mut Questions) -> DeviceRecordEdit {
-        DeviceRecordEdit::new(edit, now.after(self.timing.store), questions)
-    }
-
-    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
-        self.phase = Phase::Ended;
-        questions.end(result);
-    }
-}
-
-impl From<DeviceEditError> for Error {
-    fn from(error: DeviceEditError) -> Error {
-        match error {
-            DeviceEditError::NoSuchDevice => Error::NoDevice,
-            DeviceEditError::NumberUsed => Error::NumberUsed,
-            DeviceEditError::HoldsVolumes(volumes) => Error::HoldsVolumes(volumes),
-            DeviceEditError::Lost => Error::Lost,
-            DeviceEditError::Store(tag) => Error::Question(tag),
-        }
+    fn edit(&self, edit: DeviceEdit, questions: &mut Questions) -> DeviceRecordEdit {
+        DeviceRecordEdit::new(edit, self.timing.store, questions)
     }
 }

@@ -1,6 +1,6 @@
 //! The wait until the metadata servers of a file system have done something, as their leases say: they serve, are quiescent, or are gone.
 
-use crate::contract::FileSystemTiming;
+use crate::contract::{Error, FileSystemTiming, Input};
 use crate::file_systems::{ServerLease, latest_server};
 use crate::interface::{Answer, Command, Tag};
 use crate::questions::Questions;
@@ -44,26 +44,17 @@ enum Step {
     Pausing(Time),
 }
 
-/// How the wait ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ServerWaitEnd {
-    Reached,
-    /// Time is up. The servers of these shards are not as awaited.
-    TimedOut(Vec<FileSystemId>),
-    /// The question of this tag has failed.
-    Failed(Tag),
-}
-
 impl ServerWait {
-    /// The wait until all servers are as awaited, or this time. They are looked at once at least.
+    /// The wait until all servers are as awaited, or this time is over. They are looked at once at least.
     pub fn new(
         awaited: Awaited,
         shards: &[FileSystemId],
         timing: &FileSystemTiming,
-        until: Time,
+        within: Duration,
         questions: &mut Questions,
     ) -> ServerWait {
         let step = Step::Looking(questions.command(Command::ListServers));
+        let until = questions.after(within);
         ServerWait { shards: shards.to_vec(), awaited, step, pause: timing.pause, until }
     }
 
@@ -74,31 +65,28 @@ impl ServerWait {
         }
     }
 
-    pub fn on_wake(&mut self, now: Time, questions: &mut Questions) {
-        if self.deadline().is_some_and(|at| at <= now) {
-            self.step = Step::Looking(questions.command(Command::ListServers));
-        }
-    }
-
-    pub fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer) -> Option<ServerWaitEnd> {
-        if self.step != Step::Looking(tag) {
-            return None;
-        }
+    /// Takes an input. Returns how the wait has ended: with the shards whose servers are not as awaited when time is up.
+    pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<Vec<FileSystemId>, Error>> {
+        let (tag, answer) = match (self.step, input) {
+            (Step::Pausing(at), Input::Wake) if at <= questions.now => {
+                self.step = Step::Looking(questions.command(Command::ListServers));
+                return None;
+            }
+            (Step::Looking(asked), Input::Answer { tag, answer }) if asked == tag => (tag, answer),
+            _ => return None,
+        };
         let open: Vec<FileSystemId> = match answer {
             Answer::Servers { leases, .. } => {
                 let living = |shard| latest_server(&leases, shard).filter(|lease| lease.is_live);
                 self.shards.iter().copied().filter(|shard| !self.awaited.is_so(living(*shard))).collect()
             }
             Answer::Unknown => self.shards.clone(),
-            _ => return Some(ServerWaitEnd::Failed(tag)),
+            _ => return Some(Err(Error::Question(tag))),
         };
-        match () {
-            () if open.is_empty() => Some(ServerWaitEnd::Reached),
-            () if now >= self.until => Some(ServerWaitEnd::TimedOut(open)),
-            () => {
-                self.step = Step::Pausing(now.after(self.pause));
-                None
-            }
+        if open.is_empty() || questions.now >= self.until {
+            return Some(Ok(open));
         }
+        self.step = Step::Pausing(questions.after(self.pause));
+        None
     }
 }

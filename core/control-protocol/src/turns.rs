@@ -1,6 +1,7 @@
 //! Whose turn it is: a volume or device that another administrator creates, changes or deletes is left to it while it lives. When it is dead, it is
 //! fenced, so that nothing that it has sent takes effect later.
 
+use crate::contract::{Error, Input};
 use crate::drain::{FenceEnd, SilentHostFence};
 use crate::interface::{Answer, Command, Tag};
 use crate::questions::Questions;
@@ -30,12 +31,8 @@ enum Step {
 pub(crate) enum TurnEnd {
     /// The record is to be read again.
     Look,
-    /// The administrator is at work, and time is up.
-    Busy(Generation),
     /// It is dead, and fenced.
     Over(Generation),
-    /// The question of this tag has failed.
-    Failed(Tag),
 }
 
 impl Turn {
@@ -50,43 +47,35 @@ impl Turn {
         }
     }
 
-    pub fn on_wake(&self, now: Time) -> Option<TurnEnd> {
-        self.deadline().is_some_and(|at| at <= now).then_some(TurnEnd::Look)
-    }
-
-    /// Handles an answer. The administrator is waited for until the time given.
-    pub fn on_answer(
-        &mut self,
-        now: Time,
-        until: Time,
-        tag: Tag,
-        answer: Answer,
-        questions: &mut Questions,
-    ) -> Option<TurnEnd> {
-        match (&mut self.step, answer) {
-            (Step::Judging(asked), answer) if *asked == tag => match answer {
+    /// Takes an input. The administrator is waited for until the time given.
+    pub fn step(&mut self, until: Time, input: Input, questions: &mut Questions) -> Option<Result<TurnEnd, Error>> {
+        match (&mut self.step, input) {
+            (Step::Pausing(at), Input::Wake) if *at <= questions.now => Some(Ok(TurnEnd::Look)),
+            (Step::Judging(asked), Input::Answer { tag, answer }) if *asked == tag => match answer {
                 Answer::Hosts(hosts) if hosts.iter().any(|host| host.is_live && host.host == self.by) => {
-                    return self.pause(now, until);
+                    self.pause(until, questions)
                 }
-                Answer::Hosts(_) => self.step = Step::Fencing(SilentHostFence::new(self.by, questions)),
-                _ => return Some(TurnEnd::Failed(tag)),
+                Answer::Hosts(_) => {
+                    self.step = Step::Fencing(SilentHostFence::new(self.by, questions));
+                    None
+                }
+                _ => Some(Err(Error::Question(tag))),
             },
-            (Step::Fencing(fence), answer) => match fence.on_answer(tag, answer, questions) {
-                None => {}
-                Some(FenceEnd::Fenced) => return Some(TurnEnd::Over(self.by)),
-                Some(FenceEnd::Lives) => return self.pause(now, until),
-                Some(FenceEnd::Failed(tag) | FenceEnd::Unknown(tag)) => return Some(TurnEnd::Failed(tag)),
+            (Step::Fencing(fence), Input::Answer { tag, answer }) => match fence.on_answer(tag, answer, questions)? {
+                FenceEnd::Fenced => Some(Ok(TurnEnd::Over(self.by))),
+                FenceEnd::Lives => self.pause(until, questions),
+                FenceEnd::Failed(tag) | FenceEnd::Unknown(tag) => Some(Err(Error::Question(tag))),
             },
-            _ => {}
+            _ => None,
         }
-        None
     }
 
-    fn pause(&mut self, now: Time, until: Time) -> Option<TurnEnd> {
-        if now >= until {
-            return Some(TurnEnd::Busy(self.by));
+    /// Pauses, or ends when time is up.
+    fn pause(&mut self, until: Time, questions: &Questions) -> Option<Result<TurnEnd, Error>> {
+        if questions.now >= until {
+            return Some(Err(Error::Held(self.by)));
         }
-        self.step = Step::Pausing(now.after(PAUSE));
+        self.step = Step::Pausing(questions.after(PAUSE));
         None
     }
 }

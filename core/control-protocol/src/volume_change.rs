@@ -1,14 +1,14 @@
 //! The change of one volume while hosts use it; or the recovery of such a change, whose administrator has died.
 
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
-use crate::device_notice::{DeviceNotice, NoticeEnd};
+use crate::device_notice::{Confirmed, DeviceNotice};
 use crate::device_tasks::holders;
-use crate::drain::{Drain, DrainProgress, FenceEnd, SilentHostFence};
-use crate::edit::{Edit, EditError, RecordEdit};
-use crate::interface::{Answer, Command, Question, Tag};
+use crate::drain::{Drain, FenceEnd, SilentHostFence};
+use crate::edit::{Edit, RecordEdit};
+use crate::interface::{Answer, Command, HostLease, Question, Tag};
 use crate::questions::Questions;
 use crate::record::{Change, Version, VolumeRecord, VolumeState};
-use crate::waiting::{WaitEnd, Waiting};
+use crate::waiting::Waiting;
 use braid_base::{Generation, Time};
 
 /// A change of one volume by an administrator, and its state.
@@ -20,10 +20,8 @@ pub struct VolumeChange {
     phase: Phase,
 }
 
-/// What it is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Goal {
-    /// To make this change.
     Change(Change),
     /// To complete or revert the change that the volume is on hold for, if its administrator has died.
     Recover,
@@ -92,116 +90,87 @@ impl VolumeChange {
         }
     }
 
-    /// Takes one input.
-    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
-        match input {
-            Input::Start => {
-                assert_eq!(self.phase, Phase::New, "an administrator begins once");
-                self.inspect(now.after(self.timing.store), questions);
-            }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
-            Input::Wake => self.on_wake(now, questions),
-        }
-    }
-
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
-        match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Inspecting(asked, until) if asked == tag => match answer {
-                Answer::Unknown if now < until => self.inspect(until, questions),
-                answer => self.on_inspected(now, tag, answer, questions),
-            },
-            Phase::CheckingMembers(asked, change) if asked == tag => match answer {
-                Answer::AllIn(_) => {
-                    self.phase = Phase::Holding(self.edit(now, Edit::Hold { to: change, by: self.own }, questions))
+    pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
+        match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
+            (Phase::New, Input::Start) => self.inspect(questions.after(self.timing.store), questions),
+            (_, Input::Start) => panic!("an administrator begins once"),
+            (Phase::Inspecting(asked, until), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Record { version, record, .. } => {
+                    self.on_record(version, record.map(|record| *record), questions)
                 }
-                Answer::NotIn(_) => self.end(Err(Error::NotIn(tag)), questions),
-                _ => self.end(Err(Error::Question(tag)), questions),
+                Answer::Unknown if questions.now < until => self.inspect(until, questions),
+                _ => questions.end(Err(Error::Question(tag))),
             },
-            Phase::Held(record, hold, preparation) => {
-                self.on_preparation(now, (record, hold, preparation), tag, answer, questions);
+            (Phase::CheckingMembers(asked, to), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::AllIn(_) => self.phase = Phase::Holding(self.edit(Edit::Hold { to, by: self.own }, questions)),
+                Answer::NotIn(_) => questions.end(Err(Error::NotIn(tag))),
+                _ => questions.end(Err(Error::Question(tag))),
+            },
+            (Phase::Holding(mut editing), input) => match editing.step(input, questions) {
+                None => self.phase = Phase::Holding(editing),
+                Some(Ok((version, record))) => self.on_hold(version, record, questions),
+                Some(Err(error)) => questions.end(Err(error)),
+            },
+            (Phase::Held(record, hold, preparation), input) => {
+                self.on_preparation((record, hold, preparation), input, questions);
             }
-            Phase::Notifying(mut notice) => {
-                let end = notice.on_answer(now, tag, answer, questions);
-                self.on_notice(now, notice, end, questions);
-            }
-            Phase::Judging(asked, record, by) if asked == tag => {
-                self.on_judged(now, (record, by), tag, answer, questions)
-            }
-            Phase::Fencing(mut fence, from) => match fence.on_answer(tag, answer, questions) {
-                None => self.phase = Phase::Fencing(fence, from),
-                Some(FenceEnd::Fenced) => {
-                    self.phase = Phase::TakingOver(self.edit(now, Edit::TakeOver { from, by: self.own }, questions));
+            (Phase::Committing(mut editing), input) => match editing.step(input, questions) {
+                None => self.phase = Phase::Committing(editing),
+                Some(Ok((version, record))) => self.tell(version, &record, questions),
+                Some(Err(error @ Error::Question(_))) => self.revert(Some(error), questions),
+                Some(Err(_)) => questions.end(Err(Error::Lost)),
+            },
+            (Phase::Notifying(mut notice), input) => match notice.step(input, questions) {
+                None => self.phase = Phase::Notifying(notice),
+                Some(Ok(Confirmed { volume, undone_for })) => {
+                    let to = volume.expect("a change leaves a volume");
+                    let editing = self.edit(Edit::Release { by: self.own, to }, questions);
+                    self.phase = Phase::Releasing(editing, undone_for.map(Error::NoSpace));
                 }
-                Some(FenceEnd::Lives) => self.end(Ok(Done::Nothing), questions),
-                Some(FenceEnd::Failed(tag) | FenceEnd::Unknown(tag)) => self.end(Err(Error::Question(tag)), questions),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            phase => self.on_edit_answer(now, phase, tag, answer, questions),
-        }
-    }
-
-    fn on_edit_answer(&mut self, now: Time, mut phase: Phase, tag: Tag, answer: Answer, questions: &mut Questions) {
-        let outcome = match &mut phase {
-            Phase::Holding(editing) | Phase::Committing(editing) | Phase::TakingOver(editing) => {
-                editing.on_answer(now, tag, answer, questions)
+            (Phase::Releasing(mut editing, why), input) => match editing.step(input, questions) {
+                None => self.phase = Phase::Releasing(editing, why),
+                Some(Ok(_)) => questions.end(why.map_or(Ok(Done::Changed), Err)),
+                Some(Err(error @ Error::Question(_))) => questions.end(Err(error)),
+                Some(Err(_)) => questions.end(Err(Error::Lost)),
+            },
+            (Phase::Reverting(mut editing, why), input) => match (editing.step(input, questions), why) {
+                (None, why) => self.phase = Phase::Reverting(editing, why),
+                (Some(Ok(_)), Some(why)) => questions.end(Err(why)),
+                (Some(Ok((_, record))), None) => {
+                    // Its administrator lived, and has committed it since.
+                    let is_reverted = record.state == VolumeState::Ready;
+                    questions.end(Ok(if is_reverted { Done::Reverted } else { Done::Nothing }));
+                }
+                (Some(Err(error @ Error::Question(_))), _) => questions.end(Err(error)),
+                // Another administrator settles the change, or its own administrator has ended it.
+                (Some(Err(_)), None) => questions.end(Ok(Done::Nothing)),
+                (Some(Err(_)), Some(_)) => questions.end(Err(Error::Lost)),
+            },
+            (Phase::Judging(asked, record, by), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::Hosts(hosts) => self.on_judged((record, by), &hosts, questions),
+                _ => questions.end(Err(Error::Question(tag))),
+            },
+            (Phase::Fencing(mut fence, from), Input::Answer { tag, answer }) => {
+                match fence.on_answer(tag, answer, questions) {
+                    None => self.phase = Phase::Fencing(fence, from),
+                    Some(FenceEnd::Fenced) => {
+                        self.phase = Phase::TakingOver(self.edit(Edit::TakeOver { from, by: self.own }, questions));
+                    }
+                    Some(FenceEnd::Lives) => questions.end(Ok(Done::Nothing)),
+                    Some(FenceEnd::Failed(tag) | FenceEnd::Unknown(tag)) => questions.end(Err(Error::Question(tag))),
+                }
             }
-            Phase::Releasing(editing, _) | Phase::Reverting(editing, _) => {
-                editing.on_answer(now, tag, answer, questions)
-            }
+            (Phase::TakingOver(mut editing), input) => match editing.step(input, questions) {
+                None => self.phase = Phase::TakingOver(editing),
+                Some(Ok((version, record))) => self.tell(version, &record, questions),
+                Some(Err(error @ Error::Question(_))) => questions.end(Err(error)),
+                // Another administrator settles the change, or its own administrator has ended it.
+                Some(Err(_)) => questions.end(Ok(Done::Nothing)),
+            },
             // The answer to a question that is no longer waited for.
-            _ => None,
-        };
-        match (phase, outcome) {
-            (phase, None) => self.phase = phase,
-            (Phase::Holding(_), Some(Ok((version, record)))) => self.on_hold(now, version, record, questions),
-            (Phase::Committing(_) | Phase::TakingOver(_), Some(Ok((version, record)))) => {
-                self.tell(now, version, &record, questions);
-            }
-            (Phase::Releasing(_, None), Some(Ok(_))) => self.end(Ok(Done::Changed), questions),
-            (Phase::Reverting(_, None), Some(Ok((_, record)))) => {
-                // Its administrator lived, and has committed it since.
-                let is_reverted = record.state == VolumeState::Ready;
-                self.end(Ok(if is_reverted { Done::Reverted } else { Done::Nothing }), questions);
-            }
-            (Phase::Releasing(_, Some(why)) | Phase::Reverting(_, Some(why)), Some(Ok(_))) => {
-                self.end(Err(why), questions)
-            }
-            (Phase::Committing(_), Some(Err(EditError::Store(tag)))) => {
-                self.revert(now, Some(Error::Question(tag)), questions)
-            }
-            (_, Some(Err(EditError::Store(tag)))) => self.end(Err(Error::Question(tag)), questions),
-            (Phase::Holding(_), Some(Err(error))) => self.end(
-                Err(match error {
-                    EditError::Held(by) => Error::Held(by),
-                    EditError::Migration => Error::Migration,
-                    EditError::NotCopied => Error::NotCopied,
-                    EditError::NoSuchDevice(device) => Error::NoSuchDevice(device),
-                    EditError::NotUsable | EditError::NumberUsed | EditError::Store(_) => Error::NotUsable,
-                }),
-                questions,
-            ),
-            // Another administrator settles the change, or its own administrator has ended it.
-            (Phase::TakingOver(_) | Phase::Reverting(_, None), Some(Err(_))) => self.end(Ok(Done::Nothing), questions),
-            (_, Some(Err(_))) => self.end(Err(Error::Lost), questions),
-            (phase, Some(Ok(_))) => unreachable!("only edits have outcomes: {phase:?}"),
-        }
-    }
-
-    fn on_wake(&mut self, now: Time, questions: &mut Questions) {
-        match &mut self.phase {
-            Phase::Holding(editing) | Phase::Committing(editing) | Phase::TakingOver(editing) => {
-                editing.on_wake(now, questions);
-            }
-            Phase::Releasing(editing, _) | Phase::Reverting(editing, _) => editing.on_wake(now, questions),
-            Phase::Held(.., Preparation::AwaitingMonitor(waiting) | Preparation::AwaitingLockServers(waiting)) => {
-                waiting.on_wake(now, questions);
-            }
-            Phase::Held(.., Preparation::Draining(drain)) => {
-                if let DrainProgress::Late(hosts) = drain.on_wake(now, questions) {
-                    self.revert(now, Some(Error::NotDrained(hosts)), questions);
-                }
-            }
-            Phase::Notifying(notice) => notice.on_wake(now, questions),
-            _ => {}
+            (phase, _) => self.phase = phase,
         }
     }
 
@@ -209,153 +178,107 @@ impl VolumeChange {
         self.phase = Phase::Inspecting(questions.command(Command::Read), until);
     }
 
-    fn on_inspected(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
-        let Answer::Record { version, record, .. } = answer else {
-            return self.end(Err(Error::Question(tag)), questions);
-        };
-        let usable = record.map(|record| *record).filter(VolumeRecord::is_usable);
-        match (self.goal.clone(), usable) {
-            (Goal::Change(_), None) => self.end(Err(Error::NotUsable), questions),
+    fn on_record(&mut self, version: Version, record: Option<VolumeRecord>, questions: &mut Questions) {
+        match (self.goal.clone(), record.filter(VolumeRecord::is_usable)) {
+            (Goal::Change(_), None) => questions.end(Err(Error::NotUsable)),
             (Goal::Change(change), Some(record)) => {
-                let tag = self.check_members(&record, &change, questions);
+                let tag = check_members(&record, &change, questions);
                 self.phase = Phase::CheckingMembers(tag, change);
             }
-            (Goal::Recover, None) => self.end(Ok(Done::Nothing), questions),
+            (Goal::Recover, None) => questions.end(Ok(Done::Nothing)),
             (Goal::Recover, Some(record)) => match (record.held_by(), &record.state) {
-                (None, _) => self.end(Ok(Done::Nothing), questions),
-                (Some(by), VolumeState::Reordering { .. }) if by == self.own => {
-                    self.tell(now, version, &record, questions)
-                }
-                (Some(by), _) if by == self.own => self.revert(now, None, questions),
+                (None, _) => questions.end(Ok(Done::Nothing)),
+                (Some(by), VolumeState::Reordering { .. }) if by == self.own => self.tell(version, &record, questions),
+                (Some(by), _) if by == self.own => self.revert(None, questions),
                 (Some(by), _) => self.phase = Phase::Judging(questions.command(Command::ListHosts), record, by),
             },
         }
     }
 
-    /// Asks whether all devices are in that hold the volume before or after the change.
-    fn check_members(&mut self, record: &VolumeRecord, change: &Change, questions: &mut Questions) -> Tag {
-        let devices = holders([&record.volume, &change.applied_to(&record.volume)]);
-        questions.ask(Question::AreIn { devices })
-    }
-
-    fn on_hold(&mut self, now: Time, hold: Version, record: VolumeRecord, questions: &mut Questions) {
+    fn on_hold(&mut self, hold: Version, record: VolumeRecord, questions: &mut Questions) {
         let VolumeState::Draining { to, .. } = &record.state else { panic!("a volume on hold is draining first") };
         let preparation = if let Change::Move(_) = to {
             // From now on the monitor takes the devices of the target into account.
-            let (question, until) = (Question::MonitorKnows { version: hold }, now.after(self.timing.monitor));
-            Preparation::AwaitingMonitor(Waiting::new(question, &self.timing, until, questions))
+            let (question, within) = (Question::MonitorKnows { version: hold }, self.timing.monitor);
+            Preparation::AwaitingMonitor(Waiting::new(question, within, &self.timing, questions))
         } else {
-            self.drain(now, hold, questions)
+            Preparation::Draining(Drain::new(hold, self.timing.drain, questions))
         };
         self.phase = Phase::Held(record, hold, preparation);
     }
 
-    fn drain(&mut self, now: Time, hold: Version, questions: &mut Questions) -> Preparation {
-        questions.push(Effect::Began(Stage::Draining));
-        let until = now.after(self.timing.drain);
-        Preparation::Draining(Drain::new(hold, until, questions))
-    }
-
     fn on_preparation(
         &mut self,
-        now: Time,
         (record, hold, preparation): (VolumeRecord, Version, Preparation),
-        tag: Tag,
-        answer: Answer,
+        input: Input,
         questions: &mut Questions,
     ) {
         let VolumeState::Draining { to, .. } = &record.state else { panic!("nothing is committed yet") };
-        let next = match preparation {
-            Preparation::AwaitingMonitor(mut waiting) => match waiting.on_answer(now, tag, &answer) {
+        let next = match (preparation, input) {
+            (Preparation::AwaitingMonitor(mut waiting), input) => match waiting.step(input, questions) {
                 None => Ok(Preparation::AwaitingMonitor(waiting)),
-                Some(WaitEnd::Yes) => Ok(self.drain(now, hold, questions)),
-                Some(WaitEnd::TimedOut(_)) => Err(Error::MonitorSilent),
-                Some(WaitEnd::Superseded(tag) | WaitEnd::Failed(tag)) => Err(Error::Question(tag)),
+                Some(Ok(())) => Ok(Preparation::Draining(Drain::new(hold, self.timing.drain, questions))),
+                Some(Err(why)) => Err(why),
             },
-            Preparation::Draining(mut drain) => match drain.on_answer(now, tag, answer, questions) {
-                DrainProgress::Waiting => Ok(Preparation::Draining(drain)),
-                DrainProgress::Late(hosts) => Err(Error::NotDrained(hosts)),
-                DrainProgress::Failed(tag) => Err(Error::Question(tag)),
-                DrainProgress::Drained if to.needs_lock_servers() => {
+            (Preparation::Draining(mut drain), input) => match drain.step(input, questions) {
+                None => Ok(Preparation::Draining(drain)),
+                Some(Ok(())) if to.needs_lock_servers() => {
                     questions.push(Effect::Began(Stage::AwaitingLockServers));
-                    let (question, until) = (Question::LockServersServe, now.after(self.timing.lock_servers));
-                    let waiting = Waiting::new(question, &self.timing, until, questions);
-                    Ok(Preparation::AwaitingLockServers(waiting))
+                    let (question, within) = (Question::LockServersServe, self.timing.lock_servers);
+                    Ok(Preparation::AwaitingLockServers(Waiting::new(question, within, &self.timing, questions)))
                 }
-                DrainProgress::Drained => Ok(Preparation::CheckingMembers(self.check_members(&record, to, questions))),
+                Some(Ok(())) => Ok(Preparation::CheckingMembers(check_members(&record, to, questions))),
+                Some(Err(why)) => Err(why),
             },
-            Preparation::AwaitingLockServers(mut waiting) => match waiting.on_answer(now, tag, &answer) {
+            (Preparation::AwaitingLockServers(mut waiting), input) => match waiting.step(input, questions) {
                 None => Ok(Preparation::AwaitingLockServers(waiting)),
-                Some(WaitEnd::Yes) => Ok(Preparation::CheckingMembers(self.check_members(&record, to, questions))),
-                Some(WaitEnd::TimedOut(tag)) => Err(Error::NoLockServer(tag)),
-                Some(WaitEnd::Superseded(tag) | WaitEnd::Failed(tag)) => Err(Error::Question(tag)),
+                Some(Ok(())) => Ok(Preparation::CheckingMembers(check_members(&record, to, questions))),
+                Some(Err(why)) => Err(why),
             },
-            Preparation::CheckingMembers(asked) if asked != tag => Ok(Preparation::CheckingMembers(asked)),
-            Preparation::CheckingMembers(_) => match answer {
+            (Preparation::CheckingMembers(asked), Input::Answer { tag, answer }) if asked == tag => match answer {
                 Answer::AllIn(_) => {
-                    self.phase = Phase::Committing(self.edit(now, Edit::Commit { by: self.own }, questions));
+                    self.phase = Phase::Committing(self.edit(Edit::Commit { by: self.own }, questions));
                     return;
                 }
                 Answer::NotIn(_) => Err(Error::NotIn(tag)),
                 _ => Err(Error::Question(tag)),
             },
+            (preparation, _) => Ok(preparation),
         };
         match next {
             Ok(preparation) => self.phase = Phase::Held(record, hold, preparation),
-            Err(why) => self.revert(now, Some(why), questions),
+            Err(why) => self.revert(Some(why), questions),
         }
     }
 
     /// The hosts are known: is the administrator that holds the volume alive?
-    fn on_judged(
-        &mut self,
-        now: Time,
-        (record, by): (VolumeRecord, Generation),
-        tag: Tag,
-        answer: Answer,
-        questions: &mut Questions,
-    ) {
-        let Answer::Hosts(hosts) = answer else { return self.end(Err(Error::Question(tag)), questions) };
+    fn on_judged(&mut self, (record, by): (VolumeRecord, Generation), hosts: &[HostLease], questions: &mut Questions) {
         if hosts.iter().any(|host| host.is_live && host.host == by) {
-            self.end(Ok(Done::Nothing), questions);
+            questions.end(Ok(Done::Nothing));
         } else if let VolumeState::Draining { .. } = record.state {
             // No device has been told anything, and what it may still write to the store is superseded.
-            self.phase = Phase::Reverting(self.edit(now, Edit::Revert { by }, questions), None);
+            self.phase = Phase::Reverting(self.edit(Edit::Revert { by }, questions), None);
         } else {
             // It may only be suspended: its later requests to devices would belong to a change that is over.
             self.phase = Phase::Fencing(SilentHostFence::new(by, questions), by);
         }
     }
 
-    fn tell(&mut self, now: Time, version: Version, record: &VolumeRecord, questions: &mut Questions) {
-        questions.push(Effect::Began(Stage::NotifyingDevices));
-        let until = now.after(self.timing.in_use);
-        self.phase = Phase::Notifying(DeviceNotice::new(self.own, version, record, until, questions));
+    fn tell(&mut self, version: Version, record: &VolumeRecord, questions: &mut Questions) {
+        self.phase = Phase::Notifying(DeviceNotice::new(self.own, version, record, self.timing.in_use, questions));
     }
 
-    fn on_notice(&mut self, now: Time, notice: DeviceNotice, end: Option<NoticeEnd>, questions: &mut Questions) {
-        match end {
-            None => self.phase = Phase::Notifying(notice),
-            Some(NoticeEnd::Confirmed { volume, undone_for }) => {
-                let volume = volume.expect("a change leaves a volume");
-                let editing = self.edit(now, Edit::Release { by: self.own, to: volume }, questions);
-                self.phase = Phase::Releasing(editing, undone_for.map(Error::NoSpace));
-            }
-            Some(NoticeEnd::Lost) => self.end(Err(Error::Lost), questions),
-            Some(NoticeEnd::Failed(tag) | NoticeEnd::NoSpace(tag)) => self.end(Err(Error::Incomplete(tag)), questions),
-        }
+    fn edit(&self, edit: Edit, questions: &mut Questions) -> RecordEdit {
+        RecordEdit::new(edit, self.timing.store, questions)
     }
 
-    fn edit(&mut self, now: Time, edit: Edit, questions: &mut Questions) -> RecordEdit {
-        RecordEdit::new(edit, now.after(self.timing.store), questions)
+    fn revert(&mut self, why: Option<Error>, questions: &mut Questions) {
+        self.phase = Phase::Reverting(self.edit(Edit::Revert { by: self.own }, questions), why);
     }
+}
 
-    fn revert(&mut self, now: Time, why: Option<Error>, questions: &mut Questions) {
-        self.phase = Phase::Reverting(self.edit(now, Edit::Revert { by: self.own }, questions), why);
-    }
-
-    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
-        self.phase = Phase::Ended;
-        questions.end(result);
-    }
+/// Asks whether all devices are in that hold the volume before or after the change.
+fn check_members(record: &VolumeRecord, change: &Change, questions: &mut Questions) -> Tag {
+    let devices = holders([&record.volume, &change.applied_to(&record.volume)]);
+    questions.ask(Question::AreIn { devices })
 }

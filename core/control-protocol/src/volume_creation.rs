@@ -10,19 +10,18 @@
 //! ```
 
 use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
-use crate::device_notice::{DeviceNotice, NoticeEnd};
+use crate::device_notice::DeviceNotice;
 use crate::device_tasks::holders;
-use crate::edit::{Edit, EditError, RecordEdit};
+use crate::edit::{Edit, RecordEdit};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::{Version, VolumeRecord, VolumeState};
 use crate::turns::{Turn, TurnEnd};
 use crate::volume_deletion::Deletion;
-use crate::waiting::{WaitEnd, Waiting};
+use crate::waiting::Waiting;
 use braid_base::{Generation, Time};
 use braid_layout::VolumeDescription;
 
-/// A creation, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Creation {
     own: Generation,
@@ -79,14 +78,13 @@ impl Creation {
         }
     }
 
-    /// Takes one input.
-    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
+    pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
         match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
-            (Phase::Undoing(deletion, why), input) => self.undo(now, *deletion, why, input, questions),
+            (Phase::Undoing(deletion, why), input) => self.undo(*deletion, why, input, questions),
             (Phase::New, Input::Start) => {
-                self.until = now.after(self.timing.turn);
+                self.until = questions.after(self.timing.turn);
                 match &self.volume {
-                    None => self.inspect(now, questions),
+                    None => self.inspect(questions),
                     Some(volume) => {
                         let devices = holders([&**volume]);
                         self.phase = Phase::CheckingMembers(questions.ask(Question::AreIn { devices }));
@@ -94,170 +92,130 @@ impl Creation {
                 }
             }
             (_, Input::Start) => panic!("a creation begins once"),
-            (phase, Input::Answer { tag, answer }) => self.on_answer(now, phase, tag, answer, questions),
-            (phase, Input::Wake) => self.on_wake(now, phase, questions),
-        }
-    }
-
-    fn on_wake(&mut self, now: Time, mut phase: Phase, questions: &mut Questions) {
-        match &mut phase {
-            Phase::Waiting(turn) if turn.on_wake(now).is_some() => return self.inspect(now, questions),
-            Phase::Entering(editing) | Phase::Finishing(editing) => editing.on_wake(now, questions),
-            Phase::AwaitingMonitor(waiting, ..) | Phase::AwaitingLockServers(waiting) => {
-                waiting.on_wake(now, questions);
-            }
-            Phase::Notifying(notice, _) => notice.on_wake(now, questions),
-            _ => {}
-        }
-        self.phase = phase;
-    }
-
-    fn on_answer(&mut self, now: Time, phase: Phase, tag: Tag, answer: Answer, questions: &mut Questions) {
-        match phase {
-            Phase::CheckingMembers(asked) if asked == tag => match answer {
-                Answer::AllIn(_) => self.inspect(now, questions),
-                Answer::NotIn(_) => self.end(Err(Error::NotIn(tag)), questions),
-                _ => self.end(Err(Error::Question(tag)), questions),
+            (Phase::CheckingMembers(asked), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::AllIn(_) => self.inspect(questions),
+                Answer::NotIn(_) => questions.end(Err(Error::NotIn(tag))),
+                _ => questions.end(Err(Error::Question(tag))),
             },
-            Phase::Inspecting(asked, until) if asked == tag => match answer {
+            (Phase::Inspecting(asked, until), Input::Answer { tag, answer }) if asked == tag => match answer {
                 Answer::Record { version, record, .. } => {
-                    self.on_record(now, version, record.map(|record| *record), questions)
+                    self.on_record(version, record.map(|record| *record), questions)
                 }
-                Answer::Unknown if now < until => {
+                Answer::Unknown if questions.now < until => {
                     self.phase = Phase::Inspecting(questions.command(Command::Read), until);
                 }
-                _ => self.end(Err(Error::Question(tag)), questions),
+                _ => questions.end(Err(Error::Question(tag))),
             },
-            Phase::Waiting(mut turn) => match turn.on_answer(now, self.until, tag, answer, questions) {
+            (Phase::Waiting(mut turn), input) => match turn.step(self.until, input, questions) {
                 None => self.phase = Phase::Waiting(turn),
-                Some(TurnEnd::Look) => self.inspect(now, questions),
-                Some(TurnEnd::Busy(_)) if self.volume.is_none() => self.end(Ok(Done::Nothing), questions),
-                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
-                Some(TurnEnd::Over(from)) => self.enter(now, Edit::TakeOver { from, by: self.own }, questions),
-                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
+                Some(Ok(TurnEnd::Look)) => self.inspect(questions),
+                Some(Ok(TurnEnd::Over(from))) => self.enter(Edit::TakeOver { from, by: self.own }, questions),
+                Some(Err(Error::Held(_))) if self.volume.is_none() => questions.end(Ok(Done::Nothing)),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::Entering(mut editing) => match editing.on_answer(now, tag, answer, questions) {
+            (Phase::Entering(mut editing), input) => match editing.step(input, questions) {
                 None => self.phase = Phase::Entering(editing),
-                Some(Ok((version, record))) => self.await_monitor(now, version, record, questions),
-                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag)), questions),
-                Some(Err(EditError::NumberUsed)) => self.end(Err(Error::NumberUsed), questions),
-                Some(Err(EditError::NoSuchDevice(device))) => self.end(Err(Error::NoSuchDevice(device)), questions),
+                Some(Ok((version, record))) => self.await_monitor(version, record, questions),
+                Some(Err(error @ (Error::Question(_) | Error::NumberUsed | Error::NoSuchDevice(_)))) => {
+                    questions.end(Err(error));
+                }
                 // Another administrator has taken over first.
-                Some(Err(_)) => self.inspect(now, questions),
+                Some(Err(_)) => self.inspect(questions),
             },
-            Phase::AwaitingMonitor(mut waiting, version, record) => match waiting.on_answer(now, tag, &answer) {
+            (Phase::AwaitingMonitor(mut waiting, version, record), input) => match waiting.step(input, questions) {
                 None => self.phase = Phase::AwaitingMonitor(waiting, version, record),
-                Some(WaitEnd::Yes) => self.tell(now, version, record, questions),
-                Some(WaitEnd::TimedOut(_)) => self.fail(now, Error::MonitorSilent, questions),
-                Some(WaitEnd::Superseded(tag) | WaitEnd::Failed(tag)) => {
-                    self.fail(now, Error::Question(tag), questions)
-                }
+                Some(Ok(())) => self.tell(version, record, questions),
+                Some(Err(why)) => self.fail(why, questions),
             },
-            Phase::Notifying(mut notice, record) => match notice.on_answer(now, tag, answer, questions) {
+            (Phase::Notifying(mut notice, record), input) => match notice.step(input, questions) {
                 None => self.phase = Phase::Notifying(notice, record),
-                Some(NoticeEnd::Confirmed { .. }) => self.await_lock_servers(now, &record, questions),
-                Some(NoticeEnd::Lost) => self.end(Err(Error::Lost), questions),
-                Some(NoticeEnd::NoSpace(tag)) => self.fail(now, Error::NoSpace(tag), questions),
-                Some(NoticeEnd::Failed(tag)) => self.fail(now, Error::Incomplete(tag), questions),
+                Some(Ok(_)) => self.await_lock_servers(&record, questions),
+                Some(Err(Error::Lost)) => questions.end(Err(Error::Lost)),
+                Some(Err(why)) => self.fail(why, questions),
             },
-            Phase::AwaitingLockServers(mut waiting) => match waiting.on_answer(now, tag, &answer) {
+            (Phase::AwaitingLockServers(mut waiting), input) => match waiting.step(input, questions) {
                 None => self.phase = Phase::AwaitingLockServers(waiting),
-                Some(WaitEnd::Yes) => self.finish(now, questions),
-                Some(WaitEnd::TimedOut(tag)) => self.fail(now, Error::NoLockServer(tag), questions),
-                Some(WaitEnd::Superseded(tag) | WaitEnd::Failed(tag)) => {
-                    self.fail(now, Error::Question(tag), questions)
-                }
+                Some(Ok(())) => self.finish(questions),
+                Some(Err(why)) => self.fail(why, questions),
             },
-            Phase::Finishing(mut editing) => match editing.on_answer(now, tag, answer, questions) {
+            (Phase::Finishing(mut editing), input) => match editing.step(input, questions) {
                 None => self.phase = Phase::Finishing(editing),
-                Some(Ok(_)) => self.end(Ok(Done::Changed), questions),
+                Some(Ok(_)) => questions.end(Ok(Done::Changed)),
                 // It may be ready.
-                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag)), questions),
-                Some(Err(_)) => self.end(Err(Error::Lost), questions),
+                Some(Err(error @ Error::Question(_))) => questions.end(Err(error)),
+                Some(Err(_)) => questions.end(Err(Error::Lost)),
             },
             // The answer to a question that is no longer waited for.
-            phase => self.phase = phase,
+            (phase, _) => self.phase = phase,
         }
     }
 
-    fn inspect(&mut self, now: Time, questions: &mut Questions) {
-        let until = now.after(self.timing.store);
-        self.phase = Phase::Inspecting(questions.command(Command::Read), until);
+    fn inspect(&mut self, questions: &mut Questions) {
+        self.phase = Phase::Inspecting(questions.command(Command::Read), questions.after(self.timing.store));
     }
 
-    fn on_record(&mut self, now: Time, version: Version, record: Option<VolumeRecord>, questions: &mut Questions) {
+    fn on_record(&mut self, version: Version, record: Option<VolumeRecord>, questions: &mut Questions) {
         let Some(record) = record else {
             return match self.volume.clone() {
-                Some(volume) => self.enter(now, Edit::Enter { volume, by: self.own }, questions),
-                None => self.end(Ok(Done::Nothing), questions),
+                Some(volume) => self.enter(Edit::Enter { volume, by: self.own }, questions),
+                None => questions.end(Ok(Done::Nothing)),
             };
         };
         let is_this = self.volume.as_ref().is_none_or(|volume| **volume == record.volume);
         match record.state {
-            _ if !is_this => self.end(Err(Error::NumberUsed), questions),
-            VolumeState::Creating { by } if by == self.own => self.await_monitor(now, version, record, questions),
+            _ if !is_this => questions.end(Err(Error::NumberUsed)),
+            VolumeState::Creating { by } if by == self.own => self.await_monitor(version, record, questions),
             VolumeState::Creating { by } => self.phase = Phase::Waiting(Turn::new(by, questions)),
-            VolumeState::Deleting { .. } if self.volume.is_some() => self.end(Err(Error::Lost), questions),
+            VolumeState::Deleting { .. } if self.volume.is_some() => questions.end(Err(Error::Lost)),
             // Another administrator has completed it.
-            _ => self.end(Ok(Done::Nothing), questions),
+            _ => questions.end(Ok(Done::Nothing)),
         }
     }
 
-    fn enter(&mut self, now: Time, edit: Edit, questions: &mut Questions) {
-        self.phase = Phase::Entering(self.edit(now, edit, questions));
+    fn enter(&mut self, edit: Edit, questions: &mut Questions) {
+        self.phase = Phase::Entering(RecordEdit::new(edit, self.timing.store, questions));
     }
 
     /// The monitor must not take a device out without which the new volume can't be served.
-    fn await_monitor(&mut self, now: Time, version: Version, record: VolumeRecord, questions: &mut Questions) {
-        let (question, until) = (Question::MonitorKnows { version }, now.after(self.timing.monitor));
-        let waiting = Waiting::new(question, &self.timing, until, questions);
+    fn await_monitor(&mut self, version: Version, record: VolumeRecord, questions: &mut Questions) {
+        let question = Question::MonitorKnows { version };
+        let waiting = Waiting::new(question, self.timing.monitor, &self.timing, questions);
         self.phase = Phase::AwaitingMonitor(waiting, version, record);
     }
 
-    fn tell(&mut self, now: Time, version: Version, record: VolumeRecord, questions: &mut Questions) {
-        questions.push(Effect::Began(Stage::NotifyingDevices));
-        let until = now.after(self.timing.in_use);
-        let notice = DeviceNotice::new(self.own, version, &record, until, questions);
+    fn tell(&mut self, version: Version, record: VolumeRecord, questions: &mut Questions) {
+        let notice = DeviceNotice::new(self.own, version, &record, self.timing.in_use, questions);
         self.phase = Phase::Notifying(notice, record);
     }
 
-    fn await_lock_servers(&mut self, now: Time, record: &VolumeRecord, questions: &mut Questions) {
+    fn await_lock_servers(&mut self, record: &VolumeRecord, questions: &mut Questions) {
         if !record.volume.ordering.needs_lock_server() {
-            return self.finish(now, questions);
+            return self.finish(questions);
         }
         questions.push(Effect::Began(Stage::AwaitingLockServers));
-        let (question, until) = (Question::LockServersServe, now.after(self.timing.lock_servers));
-        let waiting = Waiting::new(question, &self.timing, until, questions);
-        self.phase = Phase::AwaitingLockServers(waiting);
+        let (question, within) = (Question::LockServersServe, self.timing.lock_servers);
+        self.phase = Phase::AwaitingLockServers(Waiting::new(question, within, &self.timing, questions));
     }
 
-    fn finish(&mut self, now: Time, questions: &mut Questions) {
-        self.phase = Phase::Finishing(self.edit(now, Edit::Finish { by: self.own }, questions));
+    fn finish(&mut self, questions: &mut Questions) {
+        let edit = Edit::Finish { by: self.own };
+        self.phase = Phase::Finishing(RecordEdit::new(edit, self.timing.store, questions));
     }
 
     /// The creation can't be completed now. What another administrator has begun is undone only if it can never be completed.
-    fn fail(&mut self, now: Time, why: Error, questions: &mut Questions) {
+    fn fail(&mut self, why: Error, questions: &mut Questions) {
         if self.volume.is_none() && !matches!(why, Error::NoSpace(_)) {
-            return self.end(Err(why), questions);
+            return questions.end(Err(why));
         }
-        self.undo(now, Deletion::undoing(self.own, self.timing), why, Input::Start, questions);
+        self.undo(Deletion::undoing(self.own, self.timing), why, Input::Start, questions);
     }
 
     /// Gives an input to the deletion that undoes the creation. If it fails, the record says that the volume is being deleted.
-    fn undo(&mut self, now: Time, mut deletion: Deletion, why: Error, input: Input, questions: &mut Questions) {
-        deletion.step(now, input, questions);
+    fn undo(&mut self, mut deletion: Deletion, why: Error, input: Input, questions: &mut Questions) {
+        deletion.step(input, questions);
         match questions.ended() {
             None => self.phase = Phase::Undoing(Box::new(deletion), why),
-            Some(_) => self.end(Err(why), questions),
+            Some(_) => questions.end(Err(why)),
         }
-    }
-
-    fn edit(&mut self, now: Time, edit: Edit, questions: &mut Questions) -> RecordEdit {
-        RecordEdit::new(edit, now.after(self.timing.store), questions)
-    }
-
-    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
-        self.phase = Phase::Ended;
-        questions.end(result);
     }
 }

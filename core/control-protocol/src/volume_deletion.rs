@@ -8,18 +8,17 @@
 //!   marking: Deleting ─► draining: every host has forgotten it ─► notifying: RemoveObject ─► removing: no record
 //! ```
 
-use crate::contract::{Done, Effect, Error, Input, Stage, Timing};
-use crate::device_notice::{DeviceNotice, NoticeEnd};
+use crate::contract::{Done, Error, Input, Timing};
+use crate::device_notice::DeviceNotice;
 use crate::device_tasks::holders;
-use crate::drain::{Drain, DrainProgress};
-use crate::edit::{Edit, EditError, RecordEdit};
+use crate::drain::Drain;
+use crate::edit::{Edit, RecordEdit};
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::record::{Version, VolumeRecord, VolumeState};
 use crate::turns::{Turn, TurnEnd};
 use braid_base::{Generation, Time};
 
-/// A deletion, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
     own: Generation,
@@ -87,152 +86,107 @@ impl Deletion {
         }
     }
 
-    /// Takes one input.
-    pub(crate) fn step(&mut self, now: Time, input: Input, questions: &mut Questions) {
-        match input {
-            Input::Start => {
-                assert_eq!(self.phase, Phase::New, "a deletion begins once");
-                self.until = now.after(self.timing.turn);
+    pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
+        match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
+            (Phase::New, Input::Start) => {
+                self.until = questions.after(self.timing.turn);
                 match self.goal {
-                    Goal::Undo => self.mark(now, Some(self.own), false, questions),
-                    Goal::Delete | Goal::Continue => self.inspect(now, questions),
+                    Goal::Undo => self.mark(Some(self.own), false, questions),
+                    Goal::Delete | Goal::Continue => self.inspect(questions),
                 }
             }
-            Input::Answer { tag, answer } => self.on_answer(now, tag, answer, questions),
-            Input::Wake => self.on_wake(now, questions),
-        }
-    }
-
-    fn on_wake(&mut self, now: Time, questions: &mut Questions) {
-        match &mut self.phase {
-            Phase::Waiting(turn, _) if turn.on_wake(now).is_some() => self.inspect(now, questions),
-            Phase::Marking(editing, _) | Phase::Removing(editing) => editing.on_wake(now, questions),
-            Phase::Draining(drain, ..) => {
-                if let DrainProgress::Late(hosts) = drain.on_wake(now, questions) {
-                    self.end(Err(Error::NotDrained(hosts)), questions);
-                }
-            }
-            Phase::Notifying(notice, _) => notice.on_wake(now, questions),
-            _ => {}
-        }
-    }
-
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: Answer, questions: &mut Questions) {
-        match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Inspecting(asked, until) if asked == tag => match answer {
+            (_, Input::Start) => panic!("a deletion begins once"),
+            (Phase::Inspecting(asked, until), Input::Answer { tag, answer }) if asked == tag => match answer {
                 Answer::Record { version, record, .. } => {
-                    self.on_record(now, version, record.map(|record| *record), questions)
+                    self.on_record(version, record.map(|record| *record), questions)
                 }
-                Answer::Unknown if now < until => self.phase = Phase::Inspecting(self.read(questions), until),
-                _ => self.end(Err(Error::Question(tag)), questions),
+                Answer::Unknown if questions.now < until => {
+                    self.phase = Phase::Inspecting(questions.command(Command::Read), until);
+                }
+                _ => questions.end(Err(Error::Question(tag))),
             },
-            Phase::CheckingMembers(asked) if asked == tag => match answer {
-                Answer::AllIn(_) => self.mark(now, None, true, questions),
-                Answer::NotIn(_) => self.end(Err(Error::NotIn(tag)), questions),
-                _ => self.end(Err(Error::Question(tag)), questions),
+            (Phase::CheckingMembers(asked), Input::Answer { tag, answer }) if asked == tag => match answer {
+                Answer::AllIn(_) => self.mark(None, true, questions),
+                Answer::NotIn(_) => questions.end(Err(Error::NotIn(tag))),
+                _ => questions.end(Err(Error::Question(tag))),
             },
-            Phase::Waiting(mut turn, record) => match turn.on_answer(now, self.until, tag, answer, questions) {
+            (Phase::Waiting(mut turn, record), input) => match turn.step(self.until, input, questions) {
                 None => self.phase = Phase::Waiting(turn, record),
-                Some(TurnEnd::Look) => self.inspect(now, questions),
-                Some(TurnEnd::Busy(_)) if self.goal == Goal::Continue => self.end(Ok(Done::Nothing), questions),
-                Some(TurnEnd::Busy(by)) => self.end(Err(Error::Held(by)), questions),
-                Some(TurnEnd::Over(by)) => {
+                Some(Ok(TurnEnd::Look)) => self.inspect(questions),
+                Some(Ok(TurnEnd::Over(by))) => {
                     let is_known = !matches!(record.state, VolumeState::Creating { .. });
-                    self.mark(now, Some(by), is_known, questions);
+                    self.mark(Some(by), is_known, questions);
                 }
-                Some(TurnEnd::Failed(tag)) => self.end(Err(Error::Question(tag)), questions),
+                Some(Err(Error::Held(_))) if self.goal == Goal::Continue => questions.end(Ok(Done::Nothing)),
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::Marking(mut editing, is_known) => {
-                match editing.on_answer(now, tag, answer, questions) {
-                    None => self.phase = Phase::Marking(editing, is_known),
-                    Some(Ok((version, record))) if is_known => self.drain(now, version, record, questions),
-                    Some(Ok((version, record))) => self.tell(now, version, record, questions),
-                    Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag)), questions),
-                    Some(Err(_)) if self.goal == Goal::Undo => self.end(Err(Error::Lost), questions),
-                    // Another administrator has begun something since.
-                    Some(Err(_)) => self.inspect(now, questions),
-                }
-            }
-            Phase::Draining(mut drain, version, record) => match drain.on_answer(now, tag, answer, questions) {
-                DrainProgress::Waiting => self.phase = Phase::Draining(drain, version, record),
-                DrainProgress::Drained => self.tell(now, version, record, questions),
-                DrainProgress::Late(hosts) => self.end(Err(Error::NotDrained(hosts)), questions),
-                DrainProgress::Failed(tag) => self.end(Err(Error::Question(tag)), questions),
+            (Phase::Marking(mut editing, is_known), input) => match editing.step(input, questions) {
+                None => self.phase = Phase::Marking(editing, is_known),
+                Some(Ok((version, record))) if is_known => self.drain(version, record, questions),
+                Some(Ok((version, record))) => self.tell(version, record, questions),
+                Some(Err(error @ Error::Question(_))) => questions.end(Err(error)),
+                Some(Err(_)) if self.goal == Goal::Undo => questions.end(Err(Error::Lost)),
+                // Another administrator has begun something since.
+                Some(Err(_)) => self.inspect(questions),
             },
-            Phase::Notifying(mut notice, record) => match notice.on_answer(now, tag, answer, questions) {
+            (Phase::Draining(mut drain, version, record), input) => match drain.step(input, questions) {
+                None => self.phase = Phase::Draining(drain, version, record),
+                Some(Ok(())) => self.tell(version, record, questions),
+                Some(Err(error)) => questions.end(Err(error)),
+            },
+            (Phase::Notifying(mut notice, record), input) => match notice.step(input, questions) {
                 None => self.phase = Phase::Notifying(notice, record),
-                Some(NoticeEnd::Confirmed { .. }) => {
+                Some(Ok(_)) => {
                     let edit = Edit::Remove { by: self.own, record: Box::new(record) };
-                    self.phase = Phase::Removing(self.edit(now, edit, questions));
+                    self.phase = Phase::Removing(RecordEdit::new(edit, self.timing.store, questions));
                 }
-                Some(NoticeEnd::Lost) => self.end(Err(Error::Lost), questions),
-                Some(NoticeEnd::Failed(tag) | NoticeEnd::NoSpace(tag)) => {
-                    self.end(Err(Error::Incomplete(tag)), questions);
-                }
+                Some(Err(error)) => questions.end(Err(error)),
             },
-            Phase::Removing(mut editing) => match editing.on_answer(now, tag, answer, questions) {
+            (Phase::Removing(mut editing), input) => match editing.step(input, questions) {
                 None => self.phase = Phase::Removing(editing),
-                Some(Ok(_)) => self.end(Ok(Done::Changed), questions),
-                Some(Err(EditError::Store(tag))) => self.end(Err(Error::Question(tag)), questions),
-                Some(Err(_)) => self.end(Err(Error::Lost), questions),
+                Some(Ok(_)) => questions.end(Ok(Done::Changed)),
+                Some(Err(error @ Error::Question(_))) => questions.end(Err(error)),
+                Some(Err(_)) => questions.end(Err(Error::Lost)),
             },
             // The answer to a question that is no longer waited for.
-            phase => self.phase = phase,
+            (phase, _) => self.phase = phase,
         }
     }
 
-    fn read(&mut self, questions: &mut Questions) -> Tag {
-        questions.command(Command::Read)
+    fn inspect(&mut self, questions: &mut Questions) {
+        self.phase = Phase::Inspecting(questions.command(Command::Read), questions.after(self.timing.store));
     }
 
-    fn inspect(&mut self, now: Time, questions: &mut Questions) {
-        self.phase = Phase::Inspecting(self.read(questions), now.after(self.timing.store));
-    }
-
-    fn on_record(&mut self, now: Time, version: Version, record: Option<VolumeRecord>, questions: &mut Questions) {
+    fn on_record(&mut self, version: Version, record: Option<VolumeRecord>, questions: &mut Questions) {
         let is_deleting = |record: &VolumeRecord| matches!(record.state, VolumeState::Deleting { .. });
         let Some(record) = record.filter(|record| self.goal == Goal::Delete || is_deleting(record)) else {
-            return self
-                .end(if self.goal == Goal::Delete { Err(Error::NotUsable) } else { Ok(Done::Nothing) }, questions);
+            return questions.end(if self.goal == Goal::Delete { Err(Error::NotUsable) } else { Ok(Done::Nothing) });
         };
         match record.administrator() {
             None => {
                 let devices = holders([&record.volume]);
                 self.phase = Phase::CheckingMembers(questions.ask(Question::AreIn { devices }));
             }
-            Some(by) if by == self.own && is_deleting(&record) => self.drain(now, version, record, questions),
+            Some(by) if by == self.own && is_deleting(&record) => self.drain(version, record, questions),
             Some(by) if by == self.own => {
                 let is_known = !matches!(record.state, VolumeState::Creating { .. });
-                self.mark(now, Some(by), is_known, questions);
+                self.mark(Some(by), is_known, questions);
             }
             Some(by) => self.phase = Phase::Waiting(Turn::new(by, questions), record),
         }
     }
 
-    fn mark(&mut self, now: Time, from: Option<Generation>, is_known: bool, questions: &mut Questions) {
-        let editing = self.edit(now, Edit::Delete { from, by: self.own }, questions);
-        self.phase = Phase::Marking(editing, is_known);
+    fn mark(&mut self, from: Option<Generation>, is_known: bool, questions: &mut Questions) {
+        let edit = Edit::Delete { from, by: self.own };
+        self.phase = Phase::Marking(RecordEdit::new(edit, self.timing.store, questions), is_known);
     }
 
-    fn drain(&mut self, now: Time, version: Version, record: VolumeRecord, questions: &mut Questions) {
-        questions.push(Effect::Began(Stage::Draining));
-        let drain = Drain::new(version, now.after(self.timing.drain), questions);
-        self.phase = Phase::Draining(drain, version, record);
+    fn drain(&mut self, version: Version, record: VolumeRecord, questions: &mut Questions) {
+        self.phase = Phase::Draining(Drain::new(version, self.timing.drain, questions), version, record);
     }
 
-    fn tell(&mut self, now: Time, version: Version, record: VolumeRecord, questions: &mut Questions) {
-        questions.push(Effect::Began(Stage::NotifyingDevices));
-        let until = now.after(self.timing.in_use);
-        let notice = DeviceNotice::new(self.own, version, &record, until, questions);
+    fn tell(&mut self, version: Version, record: VolumeRecord, questions: &mut Questions) {
+        let notice = DeviceNotice::new(self.own, version, &record, self.timing.in_use, questions);
         self.phase = Phase::Notifying(notice, record);
-    }
-
-    fn edit(&mut self, now: Time, edit: Edit, questions: &mut Questions) -> RecordEdit {
-        RecordEdit::new(edit, now.after(self.timing.store), questions)
-    }
-
-    fn end(&mut self, result: Result<Done, Error>, questions: &mut Questions) {
-        self.phase = Phase::Ended;
-        questions.end(result);
     }
 }

@@ -1,10 +1,13 @@
 //! A question that is repeated until the answer is yes, or time is up.
 
-use crate::contract::Timing;
+use crate::contract::{Error, Input, Timing};
 use crate::interface::{Answer, Question, Tag};
 use crate::questions::Questions;
 use braid_base::Time;
 use std::time::Duration;
+
+/// The pause before a device is looked at again.
+const DEVICE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Such a question, and when it is asked again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,22 +28,11 @@ enum Step {
     Pausing(Time),
 }
 
-/// How the wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitEnd {
-    Yes,
-    /// Something else is awaited now.
-    Superseded(Tag),
-    /// Time is up. This was the last question.
-    TimedOut(Tag),
-    /// The question of this tag has failed.
-    Failed(Tag),
-}
-
 impl Waiting {
-    pub fn new(question: Question, timing: &Timing, until: Time, questions: &mut Questions) -> Waiting {
+    pub fn new(question: Question, within: Duration, timing: &Timing, questions: &mut Questions) -> Waiting {
         let step = Step::Asked(questions.ask(question.clone()));
-        let (pause, settles) = (timing.pause, timing.steady);
+        let pause = if let Question::RunsOn { .. } = question { DEVICE_PAUSE } else { timing.pause };
+        let (until, settles) = (questions.after(within), timing.steady);
         Waiting { question, step, pause, until, is_current: false, current_from: None, settles }
     }
 
@@ -51,27 +43,42 @@ impl Waiting {
         }
     }
 
-    pub fn on_wake(&mut self, now: Time, questions: &mut Questions) {
-        if self.deadline().is_some_and(|until| until <= now) {
-            self.step = Step::Asked(questions.ask(self.question.clone()));
+    /// Takes an input. Returns how the wait has ended.
+    pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<(), Error>> {
+        match (self.step, input) {
+            (Step::Pausing(until), Input::Wake) if until <= questions.now => {
+                self.step = Step::Asked(questions.ask(self.question.clone()));
+                None
+            }
+            (Step::Asked(asked), Input::Answer { tag, answer }) if asked == tag => {
+                self.on_answer(questions.now, tag, &answer)
+            }
+            _ => None,
         }
     }
 
-    pub fn on_answer(&mut self, now: Time, tag: Tag, answer: &Answer) -> Option<WaitEnd> {
-        if self.step != Step::Asked(tag) {
-            return None;
-        }
+    fn on_answer(&mut self, now: Time, tag: Tag, answer: &Answer) -> Option<Result<(), Error>> {
         self.is_current |= *answer == Answer::No;
         let current_from = *self.current_from.get_or_insert(now.after(self.settles));
-        match answer {
-            Answer::Yes => Some(WaitEnd::Yes),
-            Answer::Superseded if self.is_current || now >= current_from => Some(WaitEnd::Superseded(tag)),
-            Answer::No | Answer::Unknown | Answer::Superseded if now > self.until => Some(WaitEnd::TimedOut(tag)),
-            Answer::No | Answer::Unknown | Answer::Superseded => {
+        match (answer, &self.question) {
+            (Answer::Yes, _) => Some(Ok(())),
+            (Answer::Superseded, question) if self.is_current || now >= current_from => Some(Err(match question {
+                // Another disk was requested for its slot since.
+                Question::RunsOn { .. } => Error::Lost,
+                _ => Error::Question(tag),
+            })),
+            (Answer::No | Answer::Unknown | Answer::Superseded, question) if now > self.until => {
+                Some(Err(match question {
+                    Question::MonitorKnows { .. } => Error::MonitorSilent,
+                    Question::LockServersServe => Error::NoLockServer(tag),
+                    _ => Error::NotYet(tag),
+                }))
+            }
+            (Answer::No | Answer::Unknown | Answer::Superseded, _) => {
                 self.step = Step::Pausing(now.after(self.pause));
                 None
             }
-            _ => Some(WaitEnd::Failed(tag)),
+            _ => Some(Err(Error::Question(tag))),
         }
     }
 }
