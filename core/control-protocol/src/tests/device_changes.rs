@@ -276,7 +276,7 @@ impl Administered for DeviceWorld {
         self.silence(own);
     }
 
-    fn ended(&mut self, own: Generation, _: &OperationKind, _: &Result<Done, Error>) {
+    fn ended(&mut self, own: Generation, _: Administrator, _: &Result<Done, Error>) {
         if own != SETTLER {
             self.leases.remove(&own);
         }

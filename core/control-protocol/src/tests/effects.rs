@@ -1,13 +1,13 @@
 //! What questions do in the small world, and their answers.
 
+use super::exploration::Asked;
 use super::world::*;
 use crate::*;
 use braid_base::{DeviceId, Generation, VolumeId};
 use braid_wire::Task;
 
 impl World {
-    /// What a question does, and its answer.
-    pub fn perform(&mut self, own: Generation, question: &Question) -> Answer {
+    pub fn answer(&mut self, own: Generation, question: &Question) -> Answer {
         match question {
             Question::AreIn { .. } => Answer::AllIn(self.epoch),
             Question::MonitorKnows { .. } | Question::LockServersServe => Answer::Yes,
@@ -20,8 +20,8 @@ impl World {
             Question::Copy { from } => self.on_copy(*from),
             Question::CopyProgress => {
                 let half = self.record.volume.blocks() / 2;
-                let pending = &self.administrators[&own].pending;
-                let from = pending.values().find_map(|asked| match asked {
+                let pending = &self.administrators.living[&own].pending;
+                let from = pending.values().find_map(|asked| match &asked.question {
                     Question::Copy { from } => Some(*from),
                     _ => None,
                 });
@@ -43,10 +43,10 @@ impl World {
             Question::Manage { .. } if self.refused.contains(&own) => Answer::Failed,
             Question::Manage { device, task } => {
                 // A task that its host no longer waits for is dropped when the device gets another one of that host.
-                let is_older = |(host, asked): &mut (Generation, Question)| {
-                    *host == own && matches!(asked, Question::Manage { device: of, .. } if of == device)
+                let is_older = |(host, asked): &mut (Generation, Asked)| {
+                    *host == own && matches!(&asked.question, Question::Manage { device: of, .. } if of == device)
                 };
-                self.stray.extract_if(.., is_older).for_each(drop);
+                self.administrators.stray.extract_if(.., is_older).for_each(drop);
                 self.on_task(own, *device, task)
             }
         }

@@ -151,9 +151,16 @@ pub trait Administered: Clone + Debug {
         Some(Duration::ZERO)
     }
 
+    fn woken(&mut self, _own: Generation) {}
+
     fn died(&mut self, _own: Generation) {}
 
-    fn ended(&mut self, _own: Generation, _kind: &OperationKind, _result: &Result<Done, Error>) {}
+    fn ended(&mut self, _own: Generation, _administrator: Administrator, _result: &Result<Done, Error>) {}
+
+    /// True if the question can be answered now.
+    fn has_answer(&self, _question: &Question) -> bool {
+        true
+    }
 
     /// Asserts what must hold at every moment.
     fn check(&self) {}
@@ -186,7 +193,7 @@ pub trait Administered: Clone + Debug {
         }
         if let Some(result) = ended {
             let administrator = self.administrators_mut().living.remove(&own).expect("it lives");
-            self.ended(own, administrator.operation.kind(), &result);
+            self.ended(own, administrator, &result);
             self.administrators_mut().ends.insert(format!("{result:?}"));
         }
     }
@@ -200,7 +207,9 @@ impl<W: Administered> Explored for W {
         let mut events: Vec<_> = self.other_events().into_iter().map(Event::Other).collect();
         for (own, administrator) in living {
             for (tag, asked) in &administrator.pending {
-                events.push(Event::Answer(*own, *tag));
+                if self.has_answer(&asked.question) {
+                    events.push(Event::Answer(*own, *tag));
+                }
                 if *lost > 0 && W::may_be_lost(&asked.question) {
                     events.push(Event::Lose(*own, *tag));
                 }
@@ -235,6 +244,7 @@ impl<W: Administered> Explored for W {
                 self.perform(own, &asked);
             }
             Event::Wake(own) => {
+                self.woken(own);
                 let passes = self.passes();
                 let Administrator { operation, now, .. } = self.living(own);
                 let deadline = operation.deadline().expect("it waits");

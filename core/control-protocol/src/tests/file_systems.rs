@@ -354,8 +354,8 @@ impl Administered for FileSystemWorld {
         self.announced.clear();
     }
 
-    fn ended(&mut self, _: Generation, kind: &OperationKind, result: &Result<Done, Error>) {
-        if let (OperationKind::FileSystemDeletion(_), Ok(Done::Changed)) = (kind, result) {
+    fn ended(&mut self, _: Generation, administrator: Administrator, result: &Result<Done, Error>) {
+        if let (OperationKind::FileSystemDeletion(_), Ok(Done::Changed)) = (administrator.operation.kind(), result) {
             self.check_deleted();
         }
         if let Ok(Done::Nothing) = result {

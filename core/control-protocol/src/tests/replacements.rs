@@ -121,7 +121,7 @@ impl Administered for ReplacementWorld {
         !matches!(question, Question::AreIn { .. } | Question::RunsOn { .. })
     }
 
-    fn ended(&mut self, _: Generation, _: &OperationKind, result: &Result<Done, Error>) {
+    fn ended(&mut self, _: Generation, _: Administrator, result: &Result<Done, Error>) {
         self.ended.push(result.clone());
     }
 

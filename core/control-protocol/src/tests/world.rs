@@ -1,9 +1,9 @@
 //! A small world: the store, two devices, hosts and administrators, and all that may happen next in it.
 
-use super::exploration::Explored;
+use super::exploration::{Administered, Administrator, Administrators, Asked, has_administrators};
 use crate::follower::Follower;
 use crate::*;
-use braid_base::{DeviceId, Epoch, Generation, Time, VolumeId};
+use braid_base::{DeviceId, Epoch, Generation, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_ordering::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +26,7 @@ pub struct World {
     /// What each device holds of the volume, if anything.
     pub devices: BTreeMap<DeviceId, Held>,
     pub hosts: BTreeMap<Generation, Host>,
-    pub administrators: BTreeMap<Generation, Process>,
-    /// Questions that may take effect late; nobody waits for an answer.
-    pub stray: Vec<(Generation, Question)>,
+    pub administrators: Administrators,
     /// What is really copied, and by which migration.
     pub copied: CopyRecord,
     pub budget: Budget,
@@ -113,23 +111,10 @@ impl Host {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct Process {
-    pub machine: Operation,
-    pub pending: BTreeMap<Tag, Question>,
-    pub now: Time,
-    pub ended: Option<Result<Done, Error>>,
-}
-
-/// One thing that may happen next.
+/// What may happen next, besides what happens to administrators.
 #[derive(Clone, Debug)]
 pub enum Event {
-    Answer(Generation, Tag),
-    Lose(Generation, Tag),
     Fail(Generation, Tag),
-    Stray(usize),
-    Wake(Generation),
-    Die(Generation),
     Silence(Generation),
     Settle,
     Continue,
@@ -162,14 +147,13 @@ impl World {
             epoch: Epoch(1),
             devices,
             hosts: BTreeMap::new(),
-            administrators: BTreeMap::new(),
-            stray: Vec::new(),
+            administrators: Administrators { lost: budget.lost, deaths: budget.deaths, ..Default::default() },
             copied,
             budget,
         };
         world.add_host(USER);
         world.start(USER);
-        world.begin(FIRST, first);
+        world.begin_with_lease(FIRST, first);
         world
     }
 
@@ -187,7 +171,6 @@ impl World {
         world
     }
 
-    /// The record of the volume, if there is one.
     pub fn record(&self) -> Option<&VolumeRecord> {
         Some(&self.record).filter(|_| self.life.is_there)
     }
@@ -213,31 +196,9 @@ impl World {
         self.leases.insert(host, Lease { confirmed: Version(0), is_silent: false, is_over: false });
     }
 
-    pub fn begin(&mut self, own: Generation, operation: impl Into<Operation>) {
+    pub fn begin_with_lease(&mut self, own: Generation, operation: impl Into<Operation>) {
         self.lease(own);
-        let process = Process { machine: operation.into(), pending: BTreeMap::new(), now: Time(0), ended: None };
-        self.administrators.insert(own, process);
-        self.give(own, Input::Start);
-    }
-
-    fn give(&mut self, own: Generation, input: Input) {
-        let process = self.administrators.get_mut(&own).expect("it lives");
-        for effect in process.machine.step(process.now, input) {
-            match effect {
-                Effect::Ask { tag, question } => drop(process.pending.insert(tag, question)),
-                Effect::Began(_) => {}
-                Effect::Ended(result) => {
-                    assert_ne!(result, Err(Error::Held(own)), "it knows its own hold, though the answer was lost");
-                    process.ended = Some(result);
-                }
-            }
-        }
-        if process.ended.is_some() {
-            // Its process disconnects gracefully. What it has sent may still arrive.
-            let left = std::mem::take(&mut process.pending);
-            self.stray.extend(left.into_values().filter(has_effect).map(|question| (own, question)));
-            self.leases.remove(&own);
-        }
+        self.begin(own, operation);
     }
 
     /// Asserts, when nothing can happen any more, that whoever was to settle the change has had its turn.
@@ -256,56 +217,20 @@ impl World {
             |(host, lease): (&Generation, &Lease)| self.hosts.contains_key(host) && lease.confirmed < self.version;
         !self.leases.iter().any(|(host, lease)| late((host, lease)) && !lease.is_silent)
     }
-
-    /// What must hold at every moment: a volume that is ready is the same everywhere, and one that does not exist is nowhere.
-    fn check(&self) {
-        if !self.life.is_there {
-            assert!(self.devices.is_empty(), "a part of no volume: {self:#?}");
-        } else if self.record.state == VolumeState::Ready {
-            for device in DEVICES {
-                assert_eq!(
-                    held(&self.record.volume, device).as_ref(),
-                    self.devices.get(&device),
-                    "{device}: {self:#?}"
-                );
-            }
-        }
-    }
 }
 
-impl Explored for World {
+impl Administered for World {
     type Event = Event;
 
-    fn events(&self) -> Vec<Event> {
+    has_administrators!();
+
+    fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        for (own, process) in self.administrators.iter().filter(|(_, process)| process.ended.is_none()) {
-            for (tag, question) in &process.pending {
-                let answers = match question {
-                    // A watch answers when there is something to see.
-                    Question::Store(Command::Watch) => self.is_worth_a_look(),
-                    // A host does not copy while the volume is on hold.
-                    Question::Copy { .. } => self.record.held_by().is_none(),
-                    _ => true,
-                };
-                if answers {
-                    events.push(Event::Answer(*own, *tag));
-                }
-                if self.budget.lost > 0 && has_effect(question) {
-                    events.push(Event::Lose(*own, *tag));
-                }
-                if self.budget.failures > 0 {
-                    events.push(Event::Fail(*own, *tag));
-                }
-            }
-            let is_waiting_for_hosts = process.pending.values().any(|asked| *asked == Question::Store(Command::Watch));
-            let is_copying = process.pending.values().any(|asked| matches!(asked, Question::Copy { .. }));
-            let may_wake = !is_waiting_for_hosts && (!is_copying || self.budget.notes > 0);
-            if process.machine.deadline().is_some() && may_wake {
-                events.push(Event::Wake(*own));
-            }
-            if self.budget.deaths > 0 {
-                events.push(Event::Die(*own));
-            }
+        if self.budget.failures > 0 {
+            let of = |(own, administrator): (&Generation, &Administrator)| {
+                administrator.pending.keys().map(|tag| Event::Fail(*own, *tag)).collect::<Vec<_>>()
+            };
+            events.extend(self.administrators.living.iter().flat_map(of));
         }
         if self.budget.silences > 0 {
             events.extend(
@@ -321,14 +246,14 @@ impl Explored for World {
             events.extend(may.into_iter().filter(|(left, _)| *left > 0).map(|(_, event)| event));
         }
         // One that goes out after the last check of the members is not back before hosts adopt the new description.
-        let is_checked = |process: &Process| {
-            let state = format!("{:?}", process.machine);
+        let is_checked = |administrator: &Administrator| {
+            let state = format!("{:?}", administrator.operation);
             ["Releasing", "Finishing", "Removing"].iter().any(|phase| state.contains(phase))
         };
-        if self.budget.returns > 0 && self.life.is_there && !is_ready && !self.administrators.values().any(is_checked) {
+        let is_checked = self.administrators.living.values().any(is_checked);
+        if self.budget.returns > 0 && self.life.is_there && !is_ready && !is_checked {
             events.extend(self.devices.keys().map(|device| Event::Return(*device)));
         }
-        events.extend((0..self.stray.len()).map(Event::Stray));
         // Hosts go on without a lease, until they hear that they are fenced.
         for (host, state) in &self.hosts {
             let Some(follower) = &state.follower else {
@@ -363,43 +288,12 @@ impl Explored for World {
         events
     }
 
-    fn happen(&mut self, event: Event) {
+    fn other_happens(&mut self, event: Event) {
         match event {
-            Event::Answer(own, tag) => {
-                let question = self.administrators.get_mut(&own).unwrap().pending.remove(&tag).unwrap();
-                let answer = self.perform(own, &question);
-                self.give(own, Input::Answer { tag, answer });
-            }
-            Event::Lose(own, tag) => {
-                self.budget.lost -= 1;
-                let question = self.administrators.get_mut(&own).unwrap().pending.remove(&tag).unwrap();
-                self.stray.push((own, question));
-                self.give(own, Input::Answer { tag, answer: Answer::Unknown });
-            }
             Event::Fail(own, tag) => {
                 self.budget.failures -= 1;
-                self.administrators.get_mut(&own).unwrap().pending.remove(&tag);
+                self.living(own).pending.remove(&tag);
                 self.give(own, Input::Answer { tag, answer: Answer::Failed });
-            }
-            Event::Stray(number) => {
-                let (own, question) = self.stray.remove(number);
-                self.perform(own, &question);
-            }
-            Event::Wake(own) => {
-                let process = self.administrators.get_mut(&own).unwrap();
-                if process.pending.values().any(|asked| matches!(asked, Question::Copy { .. })) {
-                    self.budget.notes -= 1;
-                }
-                process.now = process.machine.deadline().unwrap();
-                self.give(own, Input::Wake);
-            }
-            Event::Die(own) => {
-                self.budget.deaths -= 1;
-                let process = self.administrators.remove(&own).unwrap();
-                self.stray.extend(process.pending.into_values().filter(has_effect).map(|question| (own, question)));
-                if let Some(lease) = self.leases.get_mut(&own) {
-                    lease.is_silent = true;
-                }
             }
             Event::Silence(host) => {
                 self.budget.silences -= 1;
@@ -410,15 +304,15 @@ impl Explored for World {
                 let own = Generation(20 + self.budget.settlers);
                 let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
                 match self.record.state {
-                    VolumeState::Creating { .. } => self.begin(own, Creation::continuing(own, timing)),
-                    VolumeState::Deleting { .. } => self.begin(own, Deletion::continuing(own, timing)),
-                    _ => self.begin(own, VolumeChange::recovering(own, timing)),
+                    VolumeState::Creating { .. } => self.begin_with_lease(own, Creation::continuing(own, timing)),
+                    VolumeState::Deleting { .. } => self.begin_with_lease(own, Deletion::continuing(own, timing)),
+                    _ => self.begin_with_lease(own, VolumeChange::recovering(own, timing)),
                 }
             }
             Event::Continue => {
                 self.budget.continuers -= 1;
                 let own = Generation(30 + self.budget.continuers);
-                self.begin(own, Migration::continuing(own, Timing::default()));
+                self.begin_with_lease(own, Migration::continuing(own, Timing::default()));
             }
             Event::Restart => {
                 self.budget.restarts -= 1;
@@ -479,23 +373,79 @@ impl Explored for World {
                 }
             }
         }
-        self.check();
     }
 
-    /// They stay: how each administrator has ended distinguishes worlds.
-    fn take_ends(&mut self) -> BTreeSet<String> {
-        let ended = self.administrators.values().filter_map(|process| process.ended.as_ref());
-        ended.map(|ended| format!("{ended:?}")).collect()
+    fn perform(&mut self, own: Generation, asked: &Asked) -> Answer {
+        self.answer(own, &asked.question)
     }
-}
 
-pub fn has_effect(question: &Question) -> bool {
-    matches!(
-        question,
-        Question::Store(Command::Replace { .. } | Command::Remove { .. } | Command::EndLease { .. })
-            | Question::Fence(_)
-            | Question::Manage { .. }
-    )
+    fn has_answer(&self, question: &Question) -> bool {
+        match question {
+            // A watch answers when there is something to see.
+            Question::Store(Command::Watch) => self.is_worth_a_look(),
+            // A host does not copy while the volume is on hold.
+            Question::Copy { .. } => self.record.held_by().is_none(),
+            _ => true,
+        }
+    }
+
+    fn may_be_lost(question: &Question) -> bool {
+        matches!(
+            question,
+            Question::Store(Command::Replace { .. } | Command::Remove { .. } | Command::EndLease { .. })
+                | Question::Fence(_)
+                | Question::Manage { .. }
+        )
+    }
+
+    fn outlives(question: &Question) -> bool {
+        Self::may_be_lost(question)
+    }
+
+    fn may_wake(&self, own: Generation) -> bool {
+        let mut asked = self.administrators.living[&own].pending.values().map(|asked| &asked.question);
+        asked.all(|asked| match asked {
+            Question::Store(Command::Watch) => false,
+            Question::Copy { .. } => self.budget.notes > 0,
+            _ => true,
+        })
+    }
+
+    fn woken(&mut self, own: Generation) {
+        let mut pending = self.living(own).pending.values();
+        if pending.any(|asked| matches!(asked.question, Question::Copy { .. })) {
+            self.budget.notes -= 1;
+        }
+    }
+
+    fn died(&mut self, own: Generation) {
+        if let Some(lease) = self.leases.get_mut(&own) {
+            lease.is_silent = true;
+        }
+    }
+
+    /// Its process disconnects gracefully. What it has sent may still arrive.
+    fn ended(&mut self, own: Generation, administrator: Administrator, result: &Result<Done, Error>) {
+        assert_ne!(*result, Err(Error::Held(own)), "it knows its own hold, though the answer was lost");
+        let left = administrator.pending.into_values().filter(|asked| Self::outlives(&asked.question));
+        self.administrators.stray.extend(left.map(|asked| (own, asked)));
+        self.leases.remove(&own);
+    }
+
+    /// What must hold at every moment: a volume that is ready is the same everywhere, and one that does not exist is nowhere.
+    fn check(&self) {
+        if !self.life.is_there {
+            assert!(self.devices.is_empty(), "a part of no volume: {self:#?}");
+        } else if self.record.state == VolumeState::Ready {
+            for device in DEVICES {
+                assert_eq!(
+                    held(&self.record.volume, device).as_ref(),
+                    self.devices.get(&device),
+                    "{device}: {self:#?}"
+                );
+            }
+        }
+    }
 }
 
 pub fn held(volume: &VolumeDescription, device: DeviceId) -> Option<Held> {
