@@ -15,7 +15,6 @@ impl Extents {
         self.runs.len()
     }
 
-    /// True if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }

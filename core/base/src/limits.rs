@@ -25,7 +25,6 @@ pub const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 pub const OBJECT_COMMANDS_MAX: usize = 64;
 /// The most attributes that one command may set, and the most that it may get.
 pub const ATTRIBUTES_PER_COMMAND_MAX: usize = 64;
-/// The most bytes in an object.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 50;
 /// The highest number that a request may choose for a new object. The numbers above it are left to the devices, so that requests cannot
 /// exhaust the number space.
@@ -51,7 +50,6 @@ pub const SYMBOLIC_LINK_BYTES_MAX: usize = 4095;
 pub const INODE_MAX: u64 = (1 << 56) - 1;
 /// The most shards of a file system. The number of the shard is in the upper byte of the number of an inode.
 pub const SHARDS_MAX: usize = 8;
-/// The most bytes in a file.
 pub const FILE_BYTES_MAX: u64 = 1 << 50;
 /// The most names of an inode, and one more than the most directories in a directory.
 pub const LINKS_MAX: u32 = 1 << 20;

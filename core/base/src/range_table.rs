@@ -68,7 +68,6 @@ impl<K: Eq + Copy, V> RangeTable<K, V> {
         self.len
     }
 
-    /// True if the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -44,7 +44,6 @@ pub struct Linkage {
 /// What a read returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// The content.
     Data,
     /// Whether the blocks have content ([`Content::Present`]) or are holes, that is, were never written or were given back.
     Allocation,

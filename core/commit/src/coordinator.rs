@@ -8,7 +8,6 @@ use crate::{
 use braid_base::ShardId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A transaction at its coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Coordinator<P: Payload> {
     pub name: TransactionName,

@@ -19,7 +19,6 @@ use crate::coordinator::{Content, Coordinator, Input, Phase};
 use crate::worker::{self, Worker};
 use crate::{Body, CoordinatorStage, Payload, RecordKind, Step, two_phase};
 
-/// What the coordinator does.
 pub(crate) fn coordinate<P: Payload>(this: &mut Coordinator<P>, input: Input<P>, out: &mut Vec<Step<P>>) {
     match (this.phase, input) {
         (Phase::New, Input::Begin) => this.log_begun(Content::Workers, out),
@@ -63,7 +62,6 @@ fn commit_if_prepared<P: Payload>(this: &mut Coordinator<P>, out: &mut Vec<Step<
     }
 }
 
-/// What the worker does.
 pub(crate) fn work<P: Payload>(this: &mut Worker<P>, input: worker::Input<P>, out: &mut Vec<Step<P>>) {
     use worker::{Input, Phase};
     match (this.phase, input) {

@@ -18,7 +18,6 @@ use crate::coordinator::{Content, Coordinator, Input, Phase};
 use crate::worker::{self, Worker};
 use crate::{Body, CoordinatorStage, Payload, RecordKind, Step};
 
-/// What the coordinator does.
 pub(crate) fn coordinate<P: Payload>(this: &mut Coordinator<P>, input: Input<P>, out: &mut Vec<Step<P>>) {
     match (this.phase, input) {
         (Phase::New, Input::Begin) => this.log_begun(Content::Operations, out),
@@ -57,7 +56,6 @@ pub(crate) fn coordinate<P: Payload>(this: &mut Coordinator<P>, input: Input<P>,
     }
 }
 
-/// What the worker does.
 pub(crate) fn work<P: Payload>(this: &mut Worker<P>, input: worker::Input<P>, out: &mut Vec<Step<P>>) {
     use worker::{Input, Phase};
     match (this.phase, input) {

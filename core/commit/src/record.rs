@@ -23,7 +23,6 @@ pub enum RecordKey {
     Worked(TransactionName),
 }
 
-/// A record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Record<P: Payload = Opaque> {
     /// The next sequence. It is written with the record that begins a transaction, so that a name is not used again.

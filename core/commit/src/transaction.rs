@@ -37,7 +37,6 @@ pub struct Transaction<P: Payload = Opaque> {
     pub operations: Vec<Operation<P>>,
 }
 
-/// An operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Operation<P: Payload = Opaque> {
     pub own: P::Own,

@@ -6,7 +6,6 @@ use crate::{
     Verdict, WorkerRecord, WorkerStage,
 };
 
-/// A transaction at a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Worker<P: Payload> {
     pub name: TransactionName,

@@ -5,7 +5,6 @@
 
 use braid_base::{FileSystemId, Generation, VolumeId};
 
-/// The record of one file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemRecord {
     /// The number of each of its shards.

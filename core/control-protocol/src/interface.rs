@@ -93,7 +93,6 @@ pub enum Command {
     Watch,
 }
 
-/// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// To [`Command::Read`]: the record, if there is such a volume. No volume has had the number `next_volume`, or a higher one.

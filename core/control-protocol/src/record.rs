@@ -6,7 +6,6 @@ use braid_layout::{Placement, VolumeDescription};
 use braid_ordering::Ordering;
 use std::collections::BTreeSet;
 
-/// The record of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeRecord {
     pub volume: VolumeDescription,
@@ -15,7 +14,6 @@ pub struct VolumeRecord {
     pub copied: Option<CopyRecord>,
 }
 
-/// The record of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceRecord {
     /// The disk that the device is started on; none until it has been made.

@@ -49,7 +49,6 @@ pub enum Refusal {
     NumbersUsed,
     #[error("file system '{name}' needs volumes of its own, but there is already a volume '{volume}'")]
     VolumeInTheWay { name: String, volume: String },
-    /// The description can't be understood.
     #[error(transparent)]
     Description(#[from] DescriptionError),
 }

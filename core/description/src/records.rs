@@ -14,7 +14,6 @@ use braid_ordering::{UnknownAtomicity, UnknownOrdering};
 /// Why a volume can't be found, or its entry not be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {
-    /// The array has no volume of this name.
     #[error("there is no volume '{name}'")]
     NoSuchVolume {
         name: String,
@@ -24,31 +23,24 @@ pub enum DescriptionError {
     /// The volume can't be used yet: its creation is under way, or was interrupted.
     #[error("volume '{name}' is not completely created")]
     VolumeCreating { name: String },
-    /// The volume can no longer be used.
     #[error("volume '{name}' is being deleted")]
     VolumeDeleting { name: String },
     /// The volume belongs to a file system, which programs would damage by writing the volume.
     #[error("volume '{volume}' belongs to file system '{file_system}': only the file system reads and writes it")]
     OfFileSystem { volume: String, file_system: String },
-    /// The size of the stripe unit is invalid.
     #[error("a stripe unit can't have {bytes} bytes: choose a power of two from 4 KiB to 1 MiB, such as 64KiB")]
     Unit { bytes: u64 },
-    /// The layout is not a known one.
     #[error(transparent)]
     RaidLevel(#[from] RaidLevelError),
-    /// The layout is not possible on these devices.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The volume's parameters contradict one another.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The description names an unknown ordering.
     #[error(transparent)]
     Ordering(#[from] UnknownOrdering),
-    /// The description names an unknown atomicity.
     #[error(transparent)]
     Atomicity(#[from] UnknownAtomicity),
-    /// The description names an unknown parity site.
     #[error(transparent)]
     ParitySite(#[from] UnknownSitePolicy),
 }
@@ -76,7 +68,6 @@ pub fn describe_widest(entry: &VolumeEntry) -> Result<VolumeDescription, Descrip
     Ok(record(entry)?.widest())
 }
 
-/// The record of an entry.
 pub fn record(entry: &VolumeEntry) -> Result<VolumeRecord, DescriptionError> {
     // No host has generation 0: whoever began in an older release is dead.
     let by = Generation(entry.by.unwrap_or_default());

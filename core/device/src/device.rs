@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Configuration of a device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceConfig {
     /// The identity of the device, and its size.
@@ -28,7 +27,6 @@ pub struct DeviceConfig {
     pub settings: Settings,
 }
 
-/// A storage device.
 #[derive(Clone, Debug)]
 pub struct Device {
     pub(crate) config: DeviceConfig,
@@ -48,9 +46,7 @@ pub struct Device {
 /// Whether the device serves requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Not started.
     Off,
-    /// Its store is recovering.
     Recovering,
     /// It serves.
     Serving,

@@ -197,7 +197,6 @@ impl Sessions {
         session.confirmed.drain(..count).collect()
     }
 
-    /// Ends a lease.
     pub fn end(&mut self, host: Generation) {
         if let Some(session) = self.live.remove(&host) {
             self.recovered -= usize::from(session.is_recovered);

@@ -48,7 +48,6 @@ impl BlockMap {
         self.size = Some(size.min(limits::FILE_BYTES_MAX));
     }
 
-    /// The number of extents.
     pub fn len(&self) -> usize {
         self.extents.len()
     }
@@ -142,7 +141,6 @@ impl BlockMap {
         self.known.insert(range);
     }
 
-    /// Forgets all.
     pub fn clear(&mut self) {
         *self = BlockMap::default();
     }

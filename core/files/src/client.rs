@@ -12,7 +12,6 @@ use braid_wire::{FileCommand, FileError, FileResult, FileSystemStatus, LockExten
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Configuration of a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FileClientConfig {
     pub file_system: FileSystemId,

@@ -82,7 +82,6 @@ impl Operations {
         }
     }
 
-    /// Closes all files.
     pub fn close_all(&mut self, parts: &mut Parts) {
         for handle in parts.handles.all() {
             let inode = parts.handles.inode(handle).expect("it is open");

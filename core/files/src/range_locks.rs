@@ -27,7 +27,6 @@ const PARTS: [Part; 4] = [DATA, EXISTENCE, ADVISORY, MOUNT];
 /// The metadata server is the only lock server that this client knows.
 const SERVER: LockServerId = LockServerId(0);
 
-/// How bytes are locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BytesLock {
     /// When they are free.

@@ -66,7 +66,6 @@ impl VolumeIo {
         self.ask(owner, VolumeRequest::Write { volume: self.volume, offset, data, patience: Patience::Endless });
     }
 
-    /// Writes whole blocks.
     pub fn write_blocks(&mut self, owner: IoOwner, blocks: BlockRange, data: Bytes) {
         assert_eq!(data.len() as u64, blocks.count * BLOCK_BYTES as u64, "the bytes fill their blocks");
         self.write(owner, blocks.start * BLOCK_BYTES as u64, data);

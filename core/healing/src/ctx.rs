@@ -18,7 +18,6 @@ pub type Volumes = BTreeMap<VolumeId, Rc<VolumeDescription>>;
 /// A job's view of its host, for the duration of one call.
 #[derive(Debug)]
 pub struct Ctx<'a> {
-    /// The current time.
     pub now: Time,
     pub host: Generation,
     /// The latest membership; none before the first one has arrived.
@@ -52,10 +51,7 @@ pub enum Event {
     /// These devices may forget that a write was interrupted.
     Forget { transaction: TransactionId, devices: Vec<DeviceId> },
     /// A parity resync has ended or was abandoned: operations that wait for it may continue.
-    Resynced {
-        /// The interrupted transaction.
-        transaction: TransactionId,
-    },
+    Resynced { transaction: TransactionId },
     /// A device has everything that it missed: report it to the monitor.
     Recovered,
 }

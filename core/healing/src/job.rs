@@ -86,7 +86,6 @@ pub(crate) enum ScrubId {
     Found(u64),
 }
 
-/// A step of a scrub.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ScrubStep {
     /// Reads and verifies rows. `repaired`: the block that was rewritten just before.
@@ -128,7 +127,6 @@ impl ScrubStep {
     }
 }
 
-/// A step of a migration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MigrationStep {
     Look(BlockRange),

@@ -36,7 +36,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The most migrations at a time.
 const MIGRATIONS_MAX: usize = 16;
 
-/// All migrations of a host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Migrations {
     /// By the request of the front end.

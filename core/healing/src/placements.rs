@@ -3,7 +3,6 @@
 use braid_base::VolumeId;
 use braid_layout::VolumeDescription;
 
-/// One placement of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Placement {
     pub volume: VolumeId,

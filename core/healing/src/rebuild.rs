@@ -33,14 +33,12 @@ const REGION_PART: u64 = 4;
 const BLOCKS_AT_ONCE: u64 = 256;
 const HOLES_AT_ONCE: u64 = 1024;
 
-/// The rebuild of one placement of a volume.
 #[derive(Clone, Debug)]
 pub(crate) struct PlacementRebuild {
     pub placement: Placement,
     pub phase: RebuildPhase,
 }
 
-/// The phase of the rebuild of one placement.
 #[derive(Clone, Debug)]
 pub(crate) enum RebuildPhase {
     /// The device lists its absent blocks from this block on.

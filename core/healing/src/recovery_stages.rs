@@ -44,13 +44,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The wait for commits to reach the device, before it is asked again what is absent.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// All recoveries of this host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recoveries {
     by_device: BTreeMap<DeviceId, Recovery>,
 }
 
-/// The recovery of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovery {
     pub device: DeviceId,
@@ -61,7 +59,6 @@ pub(crate) struct Recovery {
     pub waiting: VecDeque<RecoveryStep>,
     /// The devices that were in and shared volumes with it when the survey began: they know everything that the device missed.
     there: BTreeSet<DeviceId>,
-    /// The objects of each device.
     pub objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
     /// Missed blocks that are not yet steps: blocks of the volume, for each of its placements.
     missed: BTreeMap<Placement, Extents>,

@@ -36,7 +36,6 @@ const SCRUBS_MAX: usize = 16;
 /// again.
 const STRIPES_MAX: usize = 16;
 
-/// All scrubs of a host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scrubs {
     under_way: BTreeMap<ScrubId, Scrub>,
@@ -296,7 +295,6 @@ impl Scrub {
         *self.report.lost_of.entry(device).or_default() += 1;
     }
 
-    /// Checks the other rows.
     fn check_around(&mut self, rows: StripeRows, row: u64) {
         let StripeRows { stripe, rows } = rows;
         let parts = [BlockRange::between(rows.start, row.max(rows.start)), BlockRange::between(row + 1, rows.end())];

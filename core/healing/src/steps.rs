@@ -23,12 +23,10 @@ pub struct HealingCounters {
     pub repaired: u64,
 }
 
-/// The timers of jobs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
     /// Continues the recovery of a device, or this host's part in it.
     Recover(DeviceId),
-    /// Continues the scrubs.
     Scrub,
     /// Continues the migrations.
     Migrate,
@@ -81,7 +79,6 @@ pub(crate) struct Pending {
 }
 
 impl Steps {
-    /// Takes the next number.
     pub fn take_number(&mut self) -> u64 {
         self.next += 1;
         self.next

@@ -274,7 +274,6 @@ fn objects_of_a_new_disk_are_changed_one_step_after_the_other() {
     assert!(matches!(task_under_way(&stage), (Task::ResizeObject { .. }, None)));
 }
 
-/// The objects that a device has of a volume.
 fn objects(volume: &VolumeDescription, device: DeviceId) -> Vec<ObjectDescription> {
     let object = |range: BlockRange| ObjectDescription {
         object: volume.id.object(),

@@ -44,7 +44,6 @@ pub enum Question {
     Forget(Vec<Generation>),
 }
 
-/// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// To [`Question::Expire`], with the fence of the membership, as far as it is known.

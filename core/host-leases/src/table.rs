@@ -22,7 +22,6 @@ pub struct LeaseTable<R> {
     leases: BTreeMap<Generation, Lease<R>>,
 }
 
-/// The lease of one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease<R> {
     /// It can't be renewed any more.
@@ -125,7 +124,6 @@ impl<R> LeaseTable<R> {
         assert!(self.leases.insert(host, lease).is_none(), "host {host} has one lease");
     }
 
-    /// The last generation that was given.
     pub fn last(&self) -> Generation {
         self.last
     }

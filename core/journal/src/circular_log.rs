@@ -1,7 +1,6 @@
 //! The circular log is the space that batches are written to. It determines the position of the next batch, the space in use, and when a snapshot
 //! is worthwhile.
 
-/// The state of the log.
 #[derive(Clone, Debug)]
 pub(crate) struct CircularLog {
     capacity: u64,

@@ -97,7 +97,6 @@ struct BatchTimer {
 pub struct Assembled {
     /// The offset in the journal.
     pub offset: u64,
-    /// The content.
     pub buffer: Bytes,
     /// Blocks of the payload.
     pub blocks: u32,

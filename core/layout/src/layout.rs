@@ -201,7 +201,6 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
 /// Why a layout is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// The scheme is invalid.
     #[error(transparent)]
     RaidLevel(#[from] RaidLevelError),
     /// The ring has fewer devices than a stripe has units.
@@ -218,10 +217,8 @@ pub enum LayoutError {
     TooManyDevices {
         /// The devices of the ring.
         devices: usize,
-        /// The limit.
         most: usize,
     },
-    /// The stripe unit is not a power of two within the bounds.
     #[error("a stripe unit can't have {bytes} bytes: choose a power of two from 4 KiB to 1 MiB, such as 64KiB")]
     Unit {
         /// The stripe unit asked for.

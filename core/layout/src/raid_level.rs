@@ -49,7 +49,6 @@ impl RaidLevel {
         self.data_units() + self.redundancy_units()
     }
 
-    /// Checks the parameters.
     pub fn check(self) -> Result<(), RaidLevelError> {
         match self {
             RaidLevel::Raid0 { data: 0 } => Err(RaidLevelError::NoData),
@@ -101,32 +100,24 @@ impl FromStr for RaidLevel {
 /// Why a scheme is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RaidLevelError {
-    /// The text does not have the format of a scheme.
     #[error(
         "'{text}' is not a layout: write raid0:DEVICES, raid1:COPIES or raid5:DATA+1, such as raid5:4+1, raid1:2 or raid0:5"
     )]
     Unknown { text: String },
-    /// RAID 5 with another number of parity units than one.
     #[error("raid5 has exactly one parity unit: write raid5:{data}+1")]
     NotOneParity {
         /// The number of data units in the text.
         data: usize,
     },
-    /// RAID 0 without data units.
     #[error("raid0 needs at least one device: write raid0:1 or more")]
     NoData,
-    /// RAID 1 with fewer than two copies.
     #[error("raid1 needs at least two copies: write raid1:2, or raid0:1 for no redundancy")]
     OneCopy,
-    /// RAID 5 with fewer than two data units.
     #[error("raid5 needs at least two data units: write raid5:2+1 or more, or raid1:2 for two copies")]
     OneDataUnit,
     /// More units than devices may take part in a transaction.
     #[error("a stripe has at most {most} units: choose a narrower layout")]
-    TooWide {
-        /// The limit.
-        most: usize,
-    },
+    TooWide { most: usize },
 }
 
 #[cfg(test)]

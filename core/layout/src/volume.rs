@@ -200,13 +200,8 @@ fn absence_of(devices: &[DeviceId], lost: &BTreeSet<DeviceId>, stale: &BTreeSet<
 /// Why a description of a volume is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeError {
-    /// The size is zero or not a multiple of 4096.
     #[error("a volume can't have {bytes} bytes: choose a multiple of 4096, not zero")]
-    Size {
-        /// The size.
-        bytes: u64,
-    },
-    /// The number of devices does not match the layout.
+    Size { bytes: u64 },
     #[error("the volume lists {listed} devices, but its layout is for a ring of {ring}: the description is damaged")]
     Ring {
         /// The number of devices listed.
@@ -217,10 +212,8 @@ pub enum VolumeError {
     /// The components of both locations overlap, or do not begin at a multiple of the largest stripe unit.
     #[error("the volume's components overlap or are misaligned: the description is damaged")]
     Overlap,
-    /// The volume can't migrate to such a layout.
     #[error("the volume can't migrate in this way while it is used: the description is damaged")]
     Move,
-    /// A device is listed twice.
     #[error("the volume lists device {device} twice: each device may hold one component only")]
     Twice { device: DeviceId },
 }
@@ -269,10 +262,8 @@ pub fn ring_of<D: Ord + Clone + fmt::Display>(
 /// Why devices can't be ordered into a ring.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// There are no devices.
     #[error("there are no devices to lay a volume on: add some")]
     NoDevices,
-    /// One domain has too many devices.
     #[error(
         "{count} of {devices} devices share the failure domain {domain}, and no two of a stripe's {width} units may: with \
          so many devices, at most {most} can be in one domain; add devices elsewhere or choose a narrower layout"

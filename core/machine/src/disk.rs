@@ -70,7 +70,6 @@ pub enum DiskCommand {
     Read {
         /// The first byte.
         offset: u64,
-        /// The number of bytes.
         length: usize,
     },
     /// Writes the buffers one after the other from `offset` on. The write is durable on completion only if `durable` is set, as if a sync
@@ -78,7 +77,6 @@ pub enum DiskCommand {
     Write {
         /// The first byte.
         offset: u64,
-        /// The content.
         data: Vec<Bytes>,
         /// Whether completion means that the write is durable.
         durable: bool,
@@ -89,12 +87,10 @@ pub enum DiskCommand {
     Reserve {
         /// The first byte.
         offset: u64,
-        /// The number of bytes.
         length: u64,
     },
 }
 
-/// The result of a disk command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskResult {
     /// The bytes read, as many as asked for.
@@ -108,7 +104,6 @@ pub enum DiskResult {
 pub enum DiskError {
     #[error("no space left on the disk")]
     NoSpace,
-    /// A read or write failed.
     #[error("the disk returned an input/output error")]
     Failed,
 }

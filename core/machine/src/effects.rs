@@ -8,7 +8,6 @@ use braid_wire::{Message, Outcome, Refusal, Step};
 #[derive(Clone, Debug)]
 pub enum Effect<O = Never, D: Disk = OneDisk> {
     Send {
-        /// The receiver.
         to: NodeId,
         message: Message,
     },
@@ -20,7 +19,6 @@ pub enum Effect<O = Never, D: Disk = OneDisk> {
     },
     /// Answer a request of a front end or workload.
     Reply {
-        /// The request.
         op: OpId,
         outcome: O,
     },
@@ -95,7 +93,6 @@ impl<O, D: Disk> Effects<O, D> {
         }));
     }
 
-    /// Adds an effect.
     pub fn push(&mut self, effect: Effect<O, D>) {
         self.effects.push(effect);
     }
@@ -104,7 +101,6 @@ impl<O, D: Disk> Effects<O, D> {
         self.effects.push(Effect::Send { to, message });
     }
 
-    /// Gives the disk a command.
     pub fn disk(&mut self, tag: DiskTag, command: D::Command) {
         self.effects.push(Effect::Disk { tag, command });
     }
@@ -119,7 +115,6 @@ impl<O, D: Disk> Effects<O, D> {
         self.ignored.push(why);
     }
 
-    /// Notes a decision.
     pub fn note(&mut self, note: Note) {
         if self.notes.len() < NOTES_MAX {
             self.notes.push(note);
@@ -136,7 +131,6 @@ impl<O, D: Disk> Effects<O, D> {
         self.ignored.drain(..)
     }
 
-    /// Removes the notes.
     pub fn drain_notes(&mut self) -> impl Iterator<Item = Note> + '_ {
         self.notes.drain(..)
     }
@@ -146,7 +140,6 @@ impl<O, D: Disk> Effects<O, D> {
         &self.effects
     }
 
-    /// True if there are no effects.
     pub fn is_empty(&self) -> bool {
         self.effects.is_empty()
     }

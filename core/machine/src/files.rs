@@ -174,7 +174,6 @@ impl<R: Into<HostRequest>> From<R> for MountRequest {
 pub enum FilesSuccess {
     /// The operation is done, without a result.
     Done,
-    /// The result of the command.
     Result(FileResult),
     Opened {
         handle: FileHandle,
@@ -218,7 +217,6 @@ pub enum FilesError {
     /// This host has not mounted the file system, or does not serve it.
     #[error("the file system is not mounted on this host")]
     NotMounted,
-    /// The handle is closed, or was never open.
     #[error("the file is not open: open it first")]
     NotOpen,
     /// Another owner has a conflicting advisory lock.

@@ -8,16 +8,13 @@ use std::time::Duration;
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// The host does not know the volume.
     #[error("there is no such volume")]
     NoSuchVolume,
-    /// The array has no such device.
     #[error("the array has no device {device}")]
     NoSuchDevice {
         /// The device of the request.
         device: DeviceId,
     },
-    /// The volume is not migrating.
     #[error("the volume is not migrating")]
     NotMoving,
     /// The range reaches beyond the volume's end, or is longer than one transaction may be.
@@ -31,7 +28,6 @@ pub enum HostError {
         /// The time-out.
         waited: Duration,
     },
-    /// Every attempt lost to another host until the time-out.
     #[error("other hosts were ahead at every attempt for {waited:?}: try again later")]
     Contended {
         /// The time-out.
@@ -45,31 +41,24 @@ pub enum HostError {
         /// The time-out.
         waited: Duration,
     },
-    /// A lock server does not serve this host any more.
     #[error("lock server {server}: {rejection}")]
     LockServerRejected { server: LockServerId, rejection: Rejection },
-    /// The volume's ordering needs a lock server, and the array has none.
     #[error("this needs a lock server, and the array has none: start one with `braid lockd`")]
     NoLockServer,
-    /// The ranges were not free in time.
     #[error("other programs hold some of the range, and have not given it up within {}", seconds(*waited))]
     RangeTaken {
         /// The time that was allowed.
         waited: Duration,
     },
-    /// The lock was lost: a lock server restarted, and another host has it.
     #[error("the lock was lost: a lock server restarted, and another host has the range now")]
     LockLost,
-    /// This host has no such lock of ranges.
     #[error("there is no such lock")]
     NoSuchLock,
-    /// The monitor did not answer in time.
     #[error("the array's monitor did not answer within {}: is it running?", seconds(*waited))]
     MonitorSilent {
         /// The time-out.
         waited: Duration,
     },
-    /// The array has no monitor, and only a monitor can fence hosts.
     #[error("this array has no monitor, so that no host can be fenced")]
     NoMonitor,
     /// The monitor refuses the change.
@@ -78,7 +67,6 @@ pub enum HostError {
     /// The monitor refuses to change the ownership of a file system.
     #[error(transparent)]
     Ownership(OwnershipRefused),
-    /// A device can't serve the request.
     #[error("device {device}: {failure}")]
     Device { device: DeviceId, failure: Failure },
     /// A device, or an attribute volume, refuses an object request. Nothing of it has happened.
@@ -105,7 +93,6 @@ pub enum HostError {
         /// The devices whose return would make the request possible.
         devices: Vec<DeviceId>,
     },
-    /// The array does not serve this host any more.
     #[error("this host was fenced because its lease expired: restart it")]
     Fenced,
     /// A device does not serve this host.
@@ -114,13 +101,11 @@ pub enum HostError {
     /// The user of the request is gone. A write has taken effect or never will.
     #[error("the client that asked for it is gone")]
     Abandoned,
-    /// Too many requests are in flight.
     #[error("the host has too many requests in flight: try again later")]
     Busy,
     /// The host is disconnecting, and begins nothing any more. Nothing of this request has happened.
     #[error("the host is disconnecting: start it again")]
     Disconnecting,
-    /// The host has stopped.
     #[error("the host has stopped: start it again")]
     Stopped,
 }

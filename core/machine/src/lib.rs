@@ -75,7 +75,6 @@ pub trait HostMachine: Machine<Request = HostRequest, Outcome = HostOutcome, Dis
 }
 
 pub type InputOf<M> = Input<<M as Machine>::Request, <M as Machine>::Disk>;
-/// The effects of a step of this machine.
 pub type EffectsOf<M> = Effects<<M as Machine>::Outcome, <M as Machine>::Disk>;
 
 /// What a machine never gets and never gives, such as requests of front ends to a device.
@@ -87,11 +86,9 @@ pub enum Never {}
 pub enum Input<R = Never, D: Disk = OneDisk> {
     /// The machine starts. Its memory is empty; its disk is as the last crash left it.
     Start,
-    /// A message arrived.
     Message {
         /// The node that it is addressed to. A process may be two nodes, such as a host and a metadata server.
         to: NodeId,
-        /// The sender.
         from: NodeId,
         message: Message,
     },

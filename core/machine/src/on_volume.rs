@@ -50,7 +50,6 @@ pub struct Window {
     pub length: u64,
 }
 
-/// A request to machines on volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnVolumeRequest<R> {
     Host(HostRequest),

@@ -27,7 +27,6 @@ pub enum HostSuccess {
     Managed(Managed),
     Scrubbed(ScrubReport),
     Migrated(MigrationReport),
-    /// The results of the commands.
     Objects(Vec<CommandResult>),
     /// The value of an attribute.
     Value(Bytes),
@@ -56,7 +55,6 @@ pub struct MigrationReport {
     pub lost_blocks: Vec<u64>,
 }
 
-/// The result of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
     /// Rows that were compared.

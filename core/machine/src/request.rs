@@ -57,7 +57,6 @@ impl From<u64> for OpId {
     }
 }
 
-/// A request to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostRequest {
     Volume(VolumeRequest),
@@ -207,7 +206,6 @@ pub enum JobRequest {
     /// Resynchronises some blocks of a returning device, if it holds any of them or of their parity.
     Restore {
         volume: VolumeId,
-        /// The returning device.
         device: DeviceId,
         /// Blocks of the volume, within the bounds of one transaction.
         blocks: BlockRange,
@@ -234,7 +232,6 @@ pub enum JobRequest {
     CrossCheck {
         volume: VolumeId,
         rows: StripeRows,
-        /// The transaction of the hostwrite.
         transaction: TransactionId,
         /// Whether the hostwrite is known to have written there. If not, it may also have had no effect at all.
         known: bool,

@@ -70,7 +70,6 @@ pub struct Ctx<'a, O = Never, D: Disk = OneDisk> {
     pub out: &'a mut Effects<O, D>,
 }
 
-/// An event for a device.
 #[derive(Clone, Debug)]
 pub enum DeviceEvent {
     /// The device has to make this membership durable, and then call [`MonitorClient::adopted`].
@@ -83,7 +82,6 @@ pub enum DeviceEvent {
         /// The highest stamp clock that devices and hosts have reported to the monitor.
         stamps: Clock,
     },
-    /// A report is due now.
     ReportDue,
     /// The answer had no effect.
     Ignored(Ignored),
@@ -99,7 +97,6 @@ pub enum Event {
     },
     /// The set of unavailable devices has changed.
     Unavailable,
-    /// A report is due now.
     ReportDue,
     /// The requested hosts are fenced.
     Fenced {

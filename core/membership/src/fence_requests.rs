@@ -56,7 +56,6 @@ impl Fences {
         self.since = epoch;
     }
 
-    /// Takes in a request.
     pub fn take(&mut self, name: FenceName, asker: Epoch, wanted: FenceTable) -> Taken {
         if let Some(known) = self.waiting.get_mut(&name) {
             known.asker = asker;

@@ -25,7 +25,6 @@ use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRe
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Configuration of a monitor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MonitorConfig {
     /// The array. At most one process may be its monitor at a time.
@@ -67,12 +66,9 @@ pub(crate) struct HostRequests {
     pub ownership: OwnershipRequests,
 }
 
-/// The state of a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MonitorService {
-    /// Not started.
     Off,
-    /// It is reading its record.
     Reading,
     /// It is serving.
     Serving,

@@ -16,13 +16,10 @@ pub const DISK_BYTES: u64 = Recorded::DISK_BYTES;
 /// Why a monitor cannot serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MonitorError {
-    /// Neither copy of its record is valid.
     #[error("both copies of the monitor's membership record are damaged: restore a copy of its disk")]
     Damaged,
-    /// A newer release wrote the record.
     #[error("the monitor's record has format {found}, which this release does not know: run a newer release")]
     NewerFormat { found: u32 },
-    /// The record belongs to another array.
     #[error("the monitor's disk is that of array {found}")]
     OtherArray { found: ArrayId },
     /// At least half of the devices that were heard have adopted later epochs than the record's.
@@ -38,7 +35,6 @@ pub enum MonitorError {
         /// The record's epoch.
         ours: Epoch,
     },
-    /// The disk cannot be read or written.
     #[error("the monitor's disk: {0}")]
     Disk(DiskError),
 }

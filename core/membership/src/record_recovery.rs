@@ -45,16 +45,13 @@ pub struct Evidence {
 /// Why no record is made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoveryRefused {
-    /// No device knows a membership.
     #[error("none of the devices that were read has ever adopted a membership")]
     NothingAdopted,
-    /// Not all devices were read.
     #[error("not all devices could be read, and the missing ones may hold later writes: {}", list(devices))]
     Missing {
         /// The devices that were not read.
         devices: Vec<DeviceId>,
     },
-    /// The disk of a device is older than one that the device once had.
     #[error("the disk of device {device} is an old copy: it has epoch {found}, but the device once had epoch {known}")]
     Outdated {
         device: DeviceId,
@@ -71,7 +68,6 @@ pub enum RecoveryRefused {
         /// The other device.
         second: DeviceId,
     },
-    /// The array's description names another disk for the slot.
     #[error("the disk of device {device} is {found}, but {expected} fills its slot")]
     OtherDisk {
         device: DeviceId,
@@ -80,10 +76,8 @@ pub enum RecoveryRefused {
         /// The disk that the description names.
         expected: DiskId,
     },
-    /// Two disks say that they belong to the same device.
     #[error("two disks were read as device {device}")]
     Twice { device: DeviceId },
-    /// There are no epochs left.
     #[error("the devices have epoch {newest}, and there are not enough epochs above it")]
     NoEpochs {
         /// The highest epoch that was found.

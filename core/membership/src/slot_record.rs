@@ -15,7 +15,6 @@ use braid_wire::{HealingProgress, JoinRefused};
 /// The most slots that may wait for another disk at a time.
 pub(crate) const CHANGES_MAX: usize = 64;
 
-/// The record of one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// The disk that fills it; none before the first one has been heard.

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A disk is allocated in chunks of this many blocks.
 const CHUNK_BLOCKS: u64 = 16;
 
-/// The descriptions of all volumes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stripes(BTreeMap<VolumeId, VolumeDescription>);
 
@@ -22,7 +21,6 @@ impl Stripes {
         room
     }
 
-    /// Forgets a volume.
     pub fn drop(&mut self, volume: VolumeId) {
         self.0.remove(&volume);
     }

@@ -48,7 +48,6 @@ impl Watch {
         self.started
     }
 
-    /// A step begins.
     pub fn begin_step(&mut self, now: Time, settings: &Settings) {
         self.look_for_pause(now, settings);
         self.step(now);

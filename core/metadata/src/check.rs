@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The most keys of a page.
 const PAGE_KEYS: usize = 256;
 /// A page with so many bytes gets no further keys.
 const PAGE_BYTES: usize = 64 << 10;

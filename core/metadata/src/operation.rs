@@ -19,7 +19,6 @@ const OWNER_VERSION: u8 = 1;
 /// How many inodes, or hosts, one step finds.
 const FOUND_MAX: usize = 256;
 
-/// An operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     work: Work,

@@ -30,7 +30,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The configuration of a metadata server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MetadataServerConfig {
     pub array: ArrayId,
@@ -56,7 +55,6 @@ pub struct MetadataServerConfig {
     pub settings: Settings,
 }
 
-/// A metadata server.
 #[derive(Clone, Debug)]
 pub struct MetadataServer {
     pub(crate) config: MetadataServerConfig,
@@ -79,7 +77,6 @@ pub struct MetadataServer {
 /// Whether the server serves requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetadataService {
-    /// Not started.
     Off,
     /// The store is being read, and what was found is written again.
     Recovering,
@@ -108,7 +105,6 @@ pub enum MetadataError {
 }
 
 braid_base::counters! {
-    /// The counters of a metadata server.
     pub struct MetadataCounters;
     /// Requests of hosts for files.
     requests,

@@ -34,7 +34,6 @@ impl Payload for ShardPayload {
     type Reason = Result<FileError, Bytes>;
 }
 
-/// An operation of a transaction.
 pub(crate) type SharedOperation = braid_commit::Operation<ShardPayload>;
 
 /// What is found about each operation of a transaction: the inodes that its parts are about, in order, as they are afterwards.
@@ -220,7 +219,6 @@ pub(crate) fn first_record() -> Key {
     *keys::all(Kind::Transaction).start()
 }
 
-/// A page of records.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     pub found: Vec<(RecordKey, Record<ShardPayload>)>,

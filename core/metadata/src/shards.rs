@@ -50,7 +50,6 @@ const LOCKS_WITHIN: Duration = Duration::from_secs(1);
 const AGAIN_MIN: Duration = Duration::from_millis(5);
 const AGAIN_MAX: Duration = Duration::from_millis(500);
 
-/// The state.
 #[derive(Clone, Debug)]
 pub(crate) struct Shards {
     pub own: ShardId,
@@ -405,7 +404,6 @@ impl Shards {
         assert!(self.commands.len() <= COMMANDS_MAX, "commands are bounded");
     }
 
-    /// Begins a command of a host.
     pub fn begin(&mut self, name: TransactionId, settled: u64, command: FileCommand, cx: &mut Ctx) {
         let locks = if self.has_peers() { locks_of_command(&command) } else { Vec::new() };
         if locks.is_empty() || cx.knows(name) {
@@ -435,7 +433,6 @@ impl Shards {
         is_granted
     }
 
-    /// Locks are granted.
     fn on_locked(&mut self, owner: Owner, cx: &mut Ctx) {
         match owner {
             Owner::Command(name) => self.advance(name, cx),

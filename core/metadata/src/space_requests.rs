@@ -168,7 +168,6 @@ impl SpaceRequests {
         assert!(self.reservations.len() <= RESERVATIONS_MAX, "reservations are bounded");
     }
 
-    /// A host reserves blocks.
     pub fn reserve(&mut self, name: TransactionId, settled: u64, blocks: u64, actions: &mut Vec<SpaceAction>) {
         match self.reservations.get(&name) {
             Some(Reservation { waits: Some(_), .. }) => actions.push(SpaceAction::Ignore(Ignored::NotAwaited)),

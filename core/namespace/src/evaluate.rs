@@ -7,7 +7,6 @@ use braid_objects::{Change, NotHere, View};
 use braid_wire::{FileCommand, FileReply, FileResult, OPENS};
 use bytes::Bytes;
 
-/// The result of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
     /// What to answer once `changes`, and everything that the view returned, are durable.

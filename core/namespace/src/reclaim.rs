@@ -11,7 +11,6 @@ use braid_base::{Generation, InodeId, limits};
 use braid_objects::{Change, Key, Kind, NotHere, Obstacle, View};
 use braid_wire::{FileError, FileTime};
 
-/// A step of this work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The changes, to be made atomically: each key once, ascending.

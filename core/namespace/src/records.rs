@@ -204,7 +204,6 @@ pub fn sum_of_counters(values: &[Bytes]) -> Option<Bytes> {
     sum.map(|sum| sum.encode())
 }
 
-/// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     pub attributes: FileAttributes,

@@ -7,7 +7,6 @@ use braid_base::{BlockRange, Generation};
 use braid_objects::{Key, Kind};
 use braid_wire::FileError;
 
-/// A set of runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Runs {
     Free,

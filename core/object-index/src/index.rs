@@ -74,7 +74,6 @@ impl Index {
         if self.nodes[0].place.is_some() { self.nodes.len() } else { 0 }
     }
 
-    /// The number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }

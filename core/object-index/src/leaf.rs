@@ -74,7 +74,6 @@ impl Leaf {
         self.lost
     }
 
-    /// The number of entries.
     pub fn len(&self) -> usize {
         self.count
     }

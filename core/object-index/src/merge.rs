@@ -29,7 +29,6 @@ const AHEAD: usize = 16;
 const ENTRIES_PER_STEP: usize = 1024;
 const RUN_MAX: usize = 256;
 
-/// The result of a step.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Write this.

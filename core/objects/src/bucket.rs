@@ -144,7 +144,6 @@ pub fn encode(place: BucketAddress, entries: &Entries) -> Result<Blocks, Full> {
     Ok(blocks)
 }
 
-/// Joins blocks into one buffer.
 fn joined(blocks: &[Option<Bytes>]) -> Bytes {
     if let [Some(block)] = blocks {
         return block.clone();

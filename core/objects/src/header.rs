@@ -9,7 +9,6 @@ use bytes::Bytes;
 /// Bytes of an object's header, and of the record of the last incarnation and number given out: two numbers of eight bytes, big-endian.
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// The header of an object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub incarnation: u64,

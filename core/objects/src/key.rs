@@ -36,11 +36,9 @@ pub enum Kind {
     Ended = 3,
     /// A piece of an object's bytes: at most [`PIECE_BYTES`], followed by zeros.
     Piece = 4,
-    /// An attribute.
     Attribute = 5,
     /// The parameters and counters of a file system.
     FileSystem = 6,
-    /// An inode.
     Inode = 7,
     /// An extent of an inode, by its last block in the file.
     Extent = 8,

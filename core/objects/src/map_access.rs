@@ -56,7 +56,6 @@ impl View for BTreeMap<Key, Bytes> {
     }
 }
 
-/// Applies changes to a map.
 pub fn apply(changes: &[Change], map: &mut BTreeMap<Key, Bytes>) {
     for Change { key, value } in changes {
         match value {

@@ -46,7 +46,6 @@ pub(crate) trait CasPolicy {
     }
 }
 
-/// The result of a policy.
 pub(crate) type OutputOf<P> = Result<<P as CasPolicy>::Value, <P as CasPolicy>::Error>;
 pub(crate) type MoveOf<P> = Move<OutputOf<P>>;
 

@@ -213,7 +213,6 @@ pub enum CounterError {
     /// The outcome of a renewal was not known in time: the ticket may have been skipped. Renewing it again finds out.
     #[error("the renewal of the turn was not answered in time: the ticket may have been skipped")]
     Uncertain,
-    /// The attributes are used for something else.
     #[error("the attributes are not a delivery counter")]
     NoCounter,
     /// The device cannot execute the request. After [`RequestFailure::Unknown`], a ticket that was drawn will be skipped.
@@ -247,11 +246,9 @@ struct Entering {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Drawing a ticket.
     Drawing,
     /// Writing its name to its slot.
     Placing,
-    /// Waiting for its turn.
     Waiting,
     /// Entering the word.
     Coming,

@@ -158,7 +158,6 @@ impl Leadership {
 /// Why a machine does not lead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FailOverError {
-    /// Another machine led all the time.
     #[error("another machine leads: {}", .leader.as_ref().map_or("unknown".into(), |name| name.to_string()))]
     TimedOut {
         /// The leader, if known.
@@ -175,7 +174,6 @@ pub enum FailOverError {
     /// The outcome of showing progress was not known in time: another machine may have taken over. Showing progress again finds out.
     #[error("showing progress was not answered in time: another machine may have taken over")]
     Uncertain,
-    /// The attribute is used for something else.
     #[error("the attribute does not contain a leader record")]
     NoLeader,
     /// The device cannot execute the request. After [`RequestFailure::Unknown`], it may have happened.

@@ -73,7 +73,6 @@ pub struct Fenced {
 /// Why a request cannot be guarded: its commands must depend on its own compare-and-swaps in a certain way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unguardable {
-    /// A command is to be executed if a compare-and-swap has not swapped: it would be executed when the guard refuses.
     #[error(
         "command {0} is conditional on a compare-and-swap that has not swapped: it would be executed when the guard refuses"
     )]
@@ -81,7 +80,6 @@ pub enum Unguardable {
     /// A command is to be executed unconditionally behind a compare-and-swap of the request: it would be skipped if that has not swapped.
     #[error("command {0} is unconditional behind a compare-and-swap: a guarded request cannot express that")]
     Always(usize),
-    /// Too many commands.
     #[error("{0} commands and the guard exceed the limit of a request")]
     TooMany(usize),
 }
@@ -113,7 +111,6 @@ pub(crate) fn if_swapped(request: ObjectRequest, own: usize) -> Result<Vec<Objec
 /// Why a fence was not raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RaiseError {
-    /// A later holder has raised the fence.
     #[error("too late: a later holder, of token {token}, has raised the fence")]
     TooLate {
         /// The later holder's token.

@@ -11,7 +11,6 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The most bytes of a name.
 pub const NAME_BYTES_MAX: usize = 64;
 /// A longer lease in a word counts as this, since words are not trusted.
 pub const LEASE_MAX: Duration = Duration::from_secs(3600);

@@ -199,7 +199,6 @@ pub enum LockError {
     RequestFailure(#[from] RequestFailure),
 }
 
-/// The state of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockStatus {
     /// How it is held; none if it is free.

@@ -39,7 +39,6 @@ impl<P: Procedure + ?Sized> Procedure for Box<P> {
     }
 }
 
-/// The answer given to a procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Nothing was requested.
@@ -93,7 +92,6 @@ pub enum Next<T> {
         /// How long to wait at most.
         patience: Duration,
     },
-    /// Sleeps for this time.
     Sleep(Duration),
     /// The operation is over.
     Done(T),

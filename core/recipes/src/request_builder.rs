@@ -12,7 +12,6 @@ use braid_wire::{
 use bytes::Bytes;
 use std::time::Duration;
 
-/// A builder of a request on one object.
 pub(crate) struct RequestBuilder {
     object: ObjectId,
     commands: Vec<ObjectCommand>,

@@ -153,13 +153,10 @@ pub enum StoreEvent {
 /// Why a store can't be opened or served from.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// There is no superblock of Braid.
     #[error("there is no Braid device here: make one with `braid device create`")]
     NotBraid,
-    /// There is a superblock of Braid, but both copies are damaged.
     #[error("both copies of the superblock are damaged: the device must be replaced and rebuilt")]
     SuperblockDamaged,
-    /// The device was formatted by a later release.
     #[error("the device has format {found}, this release knows up to {known}: use a newer release")]
     NewerFormat {
         /// The format on the disk.
@@ -167,7 +164,6 @@ pub enum StoreError {
         /// The newest format that this release knows.
         known: u32,
     },
-    /// The device was formatted by an earlier release, in a format that this release does not read.
     #[error(
         "the device has format {found}, this release reads {known}: make the device anew, or use the release that made it"
     )]
@@ -177,7 +173,6 @@ pub enum StoreError {
         /// The format that this release reads.
         known: u32,
     },
-    /// The device belongs to another array.
     #[error("the device belongs to array {found}, not to {expected}")]
     OtherArray {
         /// The array in the superblock.
@@ -185,7 +180,6 @@ pub enum StoreError {
         /// The array in the configuration.
         expected: ArrayId,
     },
-    /// The disk is that of another device of this array.
     #[error("this is device {found}, not {expected}")]
     OtherDevice {
         /// The device in the superblock.
@@ -193,7 +187,6 @@ pub enum StoreError {
         /// The device in the configuration.
         expected: DeviceId,
     },
-    /// The file is shorter than when the device was made.
     #[error("the device was made with {expected} bytes, but only {found} are there")]
     Truncated {
         /// Bytes that are there.
@@ -201,7 +194,6 @@ pub enum StoreError {
         /// Bytes in the superblock.
         expected: u64,
     },
-    /// The size can't hold a store.
     #[error("a device must have at least {min} bytes")]
     TooSmall {
         /// The smallest size, in bytes.
@@ -217,7 +209,6 @@ pub enum StoreError {
         /// The byte on the device where the part begins, or where the damage is.
         offset: u64,
     },
-    /// The disk failed a read or a write.
     #[error("the disk failed: {0}")]
     Disk(#[from] braid_machine::DiskError),
 }

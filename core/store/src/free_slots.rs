@@ -71,7 +71,6 @@ impl Bits {
     }
 }
 
-/// The slots of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     free: Bits,
@@ -152,7 +151,6 @@ impl Slots {
         slot
     }
 
-    /// Frees a slot.
     pub fn give_back(&mut self, slot: u32) {
         assert!(slot < self.frontier, "slot {slot} has no reserved space");
         self.free.insert(slot);

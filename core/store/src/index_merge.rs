@@ -24,7 +24,6 @@ use bytes::Bytes;
 /// The most leaves of a round that are read at once, and the most that are written at once.
 const IN_FLIGHT_MAX: usize = 8;
 
-/// The progress of merging.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Merging {
     /// A checkpoint waits for merging.

@@ -8,7 +8,6 @@ use braid_wire::{Failure, ObjectDescription};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
-/// The object table.
 #[derive(Clone, Debug)]
 pub(crate) struct Objects {
     objects: BTreeMap<ObjectId, Object>,

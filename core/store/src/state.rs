@@ -58,7 +58,6 @@ pub(crate) struct Presence {
     returned: Epoch,
 }
 
-/// The state of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub objects: Objects,

@@ -52,7 +52,6 @@ pub enum Abandoned<'a> {
     Patient,
 }
 
-/// The timers of a coordinator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
     /// An operation's time is up, or it is to be retried.
@@ -202,7 +201,6 @@ impl Coordinator {
         operation.into_iter().chain(resend).chain(resolve).min()
     }
 
-    /// A timer has fired.
     pub fn wake(&mut self, ctx: &mut Ctx, timer: Timer) {
         match timer {
             Timer::Operation(timer) => {

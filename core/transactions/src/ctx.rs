@@ -75,7 +75,6 @@ impl Ctx<'_> {
         links.send(&mut outbound, device, command);
     }
 
-    /// Releases the locks of a transaction.
     pub(crate) fn release_locks(&mut self, sequence: u64) {
         self.with_locks(|locks, cx| locks.release(cx, sequence));
     }

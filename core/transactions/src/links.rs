@@ -102,7 +102,6 @@ impl Links {
         self.timers.next()
     }
 
-    /// A timer has fired.
     pub fn wake(&mut self, ctx: &mut Outbound, timer: LinkTimer) {
         self.timers.cancel(timer);
         match timer {

@@ -87,7 +87,6 @@ pub(crate) enum Until {
     At(Time),
 }
 
-/// The timers of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OperationTimer {
     /// Its time is up, or that of its attempt, or its patience.
@@ -176,7 +175,6 @@ impl Operations {
         *operation
     }
 
-    /// Schedules a retry.
     pub fn retry_at(&mut self, op: OperationId, time: Time) {
         self.timers.set(OperationTimer::Retry(op), time);
     }
@@ -185,7 +183,6 @@ impl Operations {
         self.timers.next()
     }
 
-    /// The timer has fired.
     pub fn take_timer(&mut self, timer: OperationTimer) {
         self.timers.cancel(timer);
     }

@@ -38,7 +38,6 @@ pub(crate) struct Resolutions {
     timers: Timers<TransactionId>,
 }
 
-/// The resolution of one transaction.
 #[derive(Clone, Debug)]
 struct Resolution {
     stamp: Stamp,
@@ -139,7 +138,6 @@ impl Resolutions {
         true
     }
 
-    /// A participant votes.
     pub fn on_vote(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, vote: Vote) {
         let Some(resolution) = self.under_way.get_mut(&id) else { return ctx.out.ignore(Ignored::NotAwaited) };
         let Phase::Asking { silent, too_far_ahead } = &mut resolution.phase else {

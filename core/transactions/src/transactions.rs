@@ -30,7 +30,6 @@ impl Transactions {
         self.open.contains_key(&sequence)
     }
 
-    /// Adds a transaction.
     pub fn open(&mut self, sequence: u64, transaction: Transaction) {
         self.open.insert(sequence, Box::new(transaction));
     }

@@ -15,7 +15,6 @@ use std::collections::BTreeSet;
 /// The work for an operation, with its plan.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
-    /// Read bytes.
     Read(ReadPlan),
     /// Find out which blocks hold data.
     Allocation(ReadPlan),
@@ -23,7 +22,6 @@ pub(crate) enum Work {
     Check(CheckPlan),
     /// Compute blocks from the others of their stripes.
     Reconstruct(ReconstructPlan),
-    /// Write bytes.
     Write(WritePlan, New),
     /// Write bytes to the volume's old and new place during a migration; or copy, without new bytes.
     Move(MovePlan, New),

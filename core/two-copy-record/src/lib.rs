@@ -54,13 +54,10 @@ pub trait TwoCopyRecord: Clone + Default + PartialEq {
 /// Why a record can't be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Neither copy holds a valid record.
     #[error("both copies are damaged")]
     Damaged,
-    /// A newer release wrote the record.
     #[error("it has format {found}, which this release does not know: use a newer release")]
     NewerFormat { found: u32 },
-    /// The disk can't be read or written.
     #[error(transparent)]
     Disk(DiskError),
 }

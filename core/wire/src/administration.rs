@@ -68,27 +68,22 @@ impl RecoveryThrottle {
 /// Why the monitor refuses a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
-    /// The array has no such device.
     #[error("the array has no such device")]
     NoSuchDevice,
-    /// The other devices can't serve without it.
     #[error("the array can't serve without the device now: bring {} back first", list(others))]
     NeedsOthers {
         /// The devices that would have to be in.
         others: Vec<DeviceId>,
     },
-    /// No redundant volume uses the device: taking it out would only make its volumes fail.
     #[error(
         "no redundant volume uses the device, so that taking it out would only make its volumes fail: stop it, or replace its disk"
     )]
     NothingGained,
-    /// The disk already fills a slot.
     #[error("the disk is in use by device {device}: choose one that is not in use")]
     DiskInUse {
         /// The device in whose slot it is.
         device: DeviceId,
     },
-    /// The disk is smaller than the content of the slot.
     #[error(
         "the disk is too small: it has room for {blocks} blocks of 4096 bytes, and the device has {needed}: choose a larger one"
     )]
@@ -98,28 +93,21 @@ pub enum AdminError {
         /// Blocks that it would have to hold.
         needed: u64,
     },
-    /// A volume on the device has no redundancy.
     #[error("volume {} has no redundancy: its data on the device would be lost for good", volume.0)]
     WouldLose {
         /// The first such volume.
         volume: VolumeId,
     },
-    /// Too many disks are being replaced at once.
     #[error("too many disks are being replaced already: wait until some of them are done")]
     TooManyChanges,
-    /// The table of spares is full.
     #[error("there are {} spares already, the most that an array may have: remove one first", limits::SPARES_MAX)]
     TooManySpares,
-    /// There is no spare with this disk.
     #[error("the array has no such spare")]
     NoSuchSpare,
-    /// The array already has a device of this number.
     #[error("device {device} exists already")]
     DeviceExists { device: DeviceId },
-    /// The table of devices is full.
     #[error("there are {} devices already, the most that an array may have", limits::DEVICES_MAX)]
     TooManyDevices,
-    /// A volume uses the device.
     #[error("volume {} uses the device: move or delete the volume first", volume.0)]
     HoldsVolume {
         /// The first such volume.
@@ -130,13 +118,11 @@ pub enum AdminError {
 /// Why a device may not join the array, whatever its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum JoinRefused {
-    /// Another disk belongs in its slot.
     #[error("{} belongs in this slot: bring that disk back, or replace it with this one", named(*expected))]
     OtherDisk {
         /// The disk that belongs there; zero if its name is not told.
         expected: DiskId,
     },
-    /// The disk is to replace another one, but has been used in the array before.
     #[error("this disk has been in use (until epoch {epoch}): make it anew before it replaces another disk")]
     Used {
         /// The last epoch that the disk adopted.

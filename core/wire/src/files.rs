@@ -48,7 +48,6 @@ pub struct FileRequest {
 pub struct FileAnswer {
     /// The start of the server that answers: a number that rises with every start.
     pub start: Generation,
-    /// The sequence of the request.
     pub sequence: u64,
     pub reply: FileReply,
 }
@@ -182,7 +181,6 @@ pub fn opening_sequence(lock_id: u64) -> Option<u64> {
 /// The lowest cookie of a directory entry. Lower ones are left to the host, for `.` and `..`.
 pub const FIRST_COOKIE: u64 = 256;
 
-/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FileResult {
     /// The result of `Nothing` and `GiveBack`.
@@ -197,7 +195,6 @@ pub enum FileResult {
     },
     /// The result of `ReadLink`.
     Target(Bytes),
-    /// The result of `Create`.
     Created {
         attributes: FileAttributes,
         /// False if the inode existed.
@@ -208,13 +205,11 @@ pub enum FileResult {
     Opened(FileAttributes),
     /// The result of `Unlink` and `RemoveDirectory`: the inode without the name. It is an orphan if it has no links.
     Removed(FileAttributes),
-    /// The result of `Rename`.
     Renamed {
         moved: FileAttributes,
         /// The inode that had the new name. It is an orphan if it has no links.
         replaced: Option<FileAttributes>,
     },
-    /// The result of `Truncate`.
     Truncated {
         attributes: FileAttributes,
         /// The file has the size that was asked for, and everything behind it is freed. Otherwise repeat the command.
@@ -228,9 +223,7 @@ pub enum FileResult {
         /// The size of the file in bytes.
         size: u64,
     },
-    /// The result of `Reserve`: the blocks.
     Reserved(Vec<BlockRange>),
-    /// The result of `Attach`.
     Attached {
         attributes: FileAttributes,
         /// `None` if all extents are attached. Otherwise only the blocks before this block of the file are: attach the rest, and set the
@@ -264,7 +257,6 @@ pub struct FileAttributes {
     pub device: u32,
 }
 
-/// The type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileType {
     Regular,
@@ -293,7 +285,6 @@ impl SpecialType {
     }
 }
 
-/// The owner of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     pub uid: u32,
@@ -355,7 +346,6 @@ pub enum NewTime {
     At(FileTime),
 }
 
-/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DirectoryEntry {
     pub cookie: u64,
@@ -559,34 +549,25 @@ fn check_extents(extents: &[FileExtent], end: u64) -> Result<(), FileError> {
 /// Why a command is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum FileError {
-    /// There is no inode of this number: it was removed.
     #[error("the file was removed: look it up again by its name")]
     Stale,
     /// The directory does not have the name, or was removed itself.
     #[error("no such file or directory")]
     NoSuchName,
-    /// The name exists.
     #[error("a file of that name exists already: choose another name, or remove it")]
     Exists,
-    /// A directory is needed.
     #[error("it is not a directory")]
     NotADirectory,
-    /// A directory is not allowed.
     #[error("it is a directory")]
     IsADirectory,
-    /// A regular file is needed.
     #[error("it is not a regular file")]
     NotAFile,
-    /// A symbolic link is needed.
     #[error("it is not a symbolic link")]
     NotALink,
-    /// A directory must not have a second name.
     #[error("a directory can't have a second name: make a symbolic link instead")]
     LinkToDirectory,
-    /// The directory to remove or to replace has entries.
     #[error("the directory is not empty: remove its entries first")]
     NotEmpty,
-    /// A directory would contain itself.
     #[error("a directory can't be moved into itself or into a directory below it")]
     IntoItself,
     /// A directory can't be moved because its new parent is more than [`limits::DIRECTORY_DEPTH_MAX`] levels deep.
@@ -595,7 +576,6 @@ pub enum FileError {
     /// A name or target is longer than [`limits::FILE_NAME_BYTES_MAX`] or [`limits::SYMBOLIC_LINK_BYTES_MAX`].
     #[error("the name is too long: a name may have 255 bytes, and the target of a symbolic link 4095")]
     NameTooLong,
-    /// A name or target that can't exist.
     #[error("the name is invalid: it must not be empty, nor `.` or `..`, nor contain a slash or a zero byte")]
     InvalidName,
     /// See [`limits::LINKS_MAX`].
@@ -610,16 +590,12 @@ pub enum FileError {
     /// The directory has as many names with the hash of this one as it may have.
     #[error("the directory can't hold this name beside similar ones: choose another name")]
     DirectoryFull,
-    /// The blocks are not in the host's allotment.
     #[error("the blocks do not belong to this host: reserve blocks first")]
     NotAllotted,
-    /// Metadata that the command needs is damaged.
     #[error("metadata of the file system is damaged: check the file system")]
     Lost,
-    /// A table is full.
     #[error("the metadata server has too many requests under way: try again later")]
     Busy,
-    /// The command is invalid.
     #[error("the command is malformed")]
     Malformed,
     /// The host is not served.

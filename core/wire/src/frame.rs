@@ -61,7 +61,6 @@ pub struct FrameHeader {
 /// Why bytes are not a valid frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// They do not begin with the magic number.
     #[error("these bytes are not a Braid frame")]
     NotBraid,
     /// They have a version or a feature that this release does not know.
@@ -80,27 +79,21 @@ pub enum WireError {
         /// The length according to the header.
         bytes: usize,
     },
-    /// The checksum does not match.
     #[error("the frame's checksum does not match")]
     Checksum,
-    /// The frame ends before its message does.
     #[error("the frame ends in the middle of its message")]
     Truncated,
-    /// A list is longer than its bound.
     #[error("a list of {length} items where at most {max} are allowed")]
     TooLong {
         /// The length of the list.
         length: usize,
-        /// The bound.
         max: usize,
     },
-    /// A value is outside its range.
     #[error("the frame has an invalid value for {what}")]
     BadValue {
         /// What the value should have been.
         what: &'static str,
     },
-    /// The frame is longer than its message.
     #[error("the frame has more bytes than its message")]
     Trailing,
 }

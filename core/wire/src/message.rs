@@ -86,9 +86,7 @@ pub enum Command {
     Heartbeat,
     /// A devread: returns the content of these blocks at this stamp.
     Read {
-        /// The reading transaction.
         transaction: TransactionId,
-        /// The stamp of the transaction.
         stamp: Stamp,
         object: ObjectId,
         /// The ordering that the host assumes. A device that uses another one refuses the request.
@@ -100,9 +98,7 @@ pub enum Command {
     },
     /// A pre-write: announces a write of `prewrites`. With `reads` it is a read-and-pre-write, answered with their content.
     Prewrite {
-        /// The writing transaction.
         transaction: TransactionId,
-        /// The stamp of the transaction.
         stamp: Stamp,
         object: ObjectId,
         /// The ordering that the host assumes. A device that uses another one refuses the request.
@@ -115,9 +111,7 @@ pub enum Command {
     /// A devwrite: becomes a durable intent, which is undecided until every participant has one. The blocks are those that were
     /// pre-written.
     Write {
-        /// The writing transaction.
         transaction: TransactionId,
-        /// The stamp of the transaction.
         stamp: Stamp,
         object: ObjectId,
         /// The ordering that the host assumes. A device that uses another one refuses the request.
@@ -135,9 +129,7 @@ pub enum Command {
     /// one intent each. Like an unannounced devwrite, it is answered when the intent is durable and the device has sent what it owes. A
     /// device that writes nothing does not answer. A repeated request is answered with [`Reply::Executing`] if it is still being executed.
     Execute {
-        /// The writing transaction.
         transaction: TransactionId,
-        /// The stamp of the transaction.
         stamp: Stamp,
         object: ObjectId,
         /// The ordering that the host assumes. A device that uses another one refuses the request.
@@ -162,7 +154,6 @@ pub enum Command {
     Retract {
         /// A transaction of the host that sends this.
         transaction: TransactionId,
-        /// The stamp of the transaction.
         stamp: Stamp,
     },
     /// Asks what the device knows of a transaction. A device that has no intent for it answers with an abort promise: it will never make
@@ -170,7 +161,6 @@ pub enum Command {
     Resolve {
         /// A transaction of any host.
         transaction: TransactionId,
-        /// The stamp of the transaction.
         stamp: Stamp,
     },
     /// All participants of this transaction have confirmed its outcome: the device may forget it.
@@ -294,7 +284,6 @@ pub struct Answer {
     pub reply: Reply,
 }
 
-/// A reply of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The answer to a heartbeat, with transactions of dead hosts that this host should resolve or repair.
@@ -359,22 +348,13 @@ pub enum Reply {
     /// The answer to a forget.
     Forgotten { transaction: TransactionId },
     /// The answer to a task.
-    Managed {
-        /// The ticket of the request.
-        ticket: u64,
-        result: Result<Managed, Failure>,
-    },
+    Managed { ticket: u64, result: Result<Managed, Failure> },
     /// The host or its epoch is not served. May answer any request.
     Rejected { rejection: Rejection },
     /// The answer to commands on objects. Everything that they did or saw is durable.
-    Objects {
-        /// The sequence of the request.
-        sequence: u64,
-        answer: ObjectAnswer,
-    },
+    Objects { sequence: u64, answer: ObjectAnswer },
     /// The answer to a request that waits for an attribute: its value, which is the known one if the time-out has passed.
     Changed {
-        /// The ticket of the request.
         ticket: u64,
         /// The durable value; empty: undefined. Or a failure: the object does not exist any more.
         value: Result<Bytes, ObjectFailure>,
@@ -430,13 +410,10 @@ pub enum Refusal {
 /// Why a request can't be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Failure {
-    /// The device does not have the object.
     #[error("the object does not exist on the device")]
     NoSuchObject,
-    /// An object of this number exists with another description.
     #[error("an object of that number exists already, with another description")]
     ObjectExists,
-    /// Some of the blocks are not in the object.
     #[error("the range is not within the object")]
     OutOfRange,
     /// The device has no free space. Overwrites still work.
@@ -448,19 +425,14 @@ pub enum Failure {
         /// The first such block of the object.
         block: u64,
     },
-    /// The disk returned an error.
     #[error("the device's disk returned an error")]
     Disk,
-    /// Transactions on the object are under way.
     #[error("transactions on the object are under way: try again when they have ended")]
     InUse,
-    /// Too many transactions are undecided: try again later.
     #[error("the device has too many undecided transactions: try again later")]
     Busy,
-    /// The device is being resynchronised, and its blocks may be stale.
     #[error("the device is being resynchronised and can't be read yet")]
     Absent,
-    /// The object has another ordering than the request assumes.
     #[error("on the device the volume has another ordering than this host assumes: restart the host")]
     WrongOrdering,
     /// The request is invalid: too many extents, pieces that were not pre-written, and the like.
@@ -479,10 +451,7 @@ pub enum Vote {
     NeverPrepared,
     /// It has no intent. It makes none as long as the stamp is that far ahead of its clock, but can't make an abort promise: a promise
     /// for such a stamp would make it refuse all other transactions.
-    TooFarAhead {
-        /// The reading of its clock.
-        clock: Clock,
-    },
+    TooFarAhead { clock: Clock },
 }
 
 /// A transaction that is undecided or not forgotten yet, and whose host is gone or silent.
@@ -538,7 +507,6 @@ pub enum Managed {
     },
 }
 
-/// The description of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectDescription {
     pub object: ObjectId,

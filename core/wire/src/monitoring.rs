@@ -20,7 +20,6 @@ use crate::ownership::{OwnershipRefused, OwnershipRequest};
 use braid_base::{Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, Membership, Ownership, Time};
 use std::time::Duration;
 
-/// A message to the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorRequest {
     /// The sender's epoch; zero if it knows no membership. A device has stored this membership durably.
@@ -28,7 +27,6 @@ pub struct MonitorRequest {
     pub command: MonitorCommand,
 }
 
-/// A command to the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorCommand {
     /// Renews the lease of a device, host or lock server. Answered by [`MonitorReply::Lease`].
@@ -100,7 +98,6 @@ pub struct HealingProgress {
     pub lost: u64,
 }
 
-/// A message from the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorAnswer {
     /// The membership; `None` if the receiver has it already.
@@ -110,7 +107,6 @@ pub struct MonitorAnswer {
     pub reply: MonitorReply,
 }
 
-/// A reply of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorReply {
     /// The answer to a renewal. For a device it is a lease.
@@ -126,25 +122,17 @@ pub enum MonitorReply {
         stamps: Clock,
     },
     /// The hosts are fenced: no device serves them any more or ever will, and each of their hostwrites has taken effect or never will.
-    Fenced {
-        /// The ticket of the request.
-        ticket: u64,
-    },
+    Fenced { ticket: u64 },
     /// Unsolicited: the membership has changed.
     Changed,
     /// The answer to a device that gets no lease, and will get none until its disk is changed.
     JoinRefused(JoinRefused),
     /// The answer to an operator's request: the change is durable, or refused.
     Administered {
-        /// The ticket of the request.
         ticket: u64,
         /// Why it was refused.
         result: Result<(), AdminError>,
     },
     /// The answer about a file system: its ownership, after the change that was requested; or why there is no change.
-    Ownership {
-        /// The ticket of the request.
-        ticket: u64,
-        result: Result<Ownership, OwnershipRefused>,
-    },
+    Ownership { ticket: u64, result: Result<Ownership, OwnershipRefused> },
 }

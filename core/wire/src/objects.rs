@@ -50,7 +50,6 @@ impl ObjectRequest {
     }
 }
 
-/// One command on one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ObjectCommand {
     /// The object. For [`Action::Create`]: the number that it should have, at most [`limits::OBJECT_WISHED_MAX`], or zero to let the
@@ -187,7 +186,6 @@ impl AttributeName {
     }
 }
 
-/// A new value for an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SetAttribute {
     pub name: AttributeName,
@@ -250,7 +248,6 @@ pub enum Action {
     /// that wraps around might do so unnoticed.
     FetchAndAdd {
         name: AttributeName,
-        /// The summand.
         add: i64,
         /// Whether to return the previous value.
         original: bool,
@@ -286,7 +283,6 @@ pub enum Undefined {
 /// The answer to a request: the result of each command, or why nothing happened.
 pub type ObjectAnswer = Result<Vec<CommandResult>, ObjectRefusal>;
 
-/// The result of one command.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CommandResult {
     pub action: ActionResult,
@@ -294,15 +290,12 @@ pub struct CommandResult {
     pub values: Vec<Bytes>,
 }
 
-/// The result of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ActionResult {
     /// The command's condition did not hold.
     Skipped,
-    /// It is done.
     Done,
     Created {
-        /// The object's number.
         object: ObjectId,
     },
     Data {
@@ -357,28 +350,21 @@ pub struct ObjectRefusal {
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ObjectFailure {
-    /// The object was never created, or is removed.
     #[error("there is no object of that number")]
     NoSuchObject,
-    /// The object to be created exists.
     #[error("there is an object of that number already")]
     ObjectExists,
-    /// Such numbers are reserved for the device to choose.
     #[error(
         "the highest number that a request may choose is {:#x}: choose a lower one, or 0 to let the device choose",
         limits::OBJECT_WISHED_MAX
     )]
     NumberTooHigh,
-    /// A fetch-and-add found a value that is not eight bytes long.
     #[error("the attribute has {length} bytes, and is not a number of 8 bytes")]
     NotANumber { length: u32 },
-    /// The sum of a fetch-and-add overflows.
     #[error("the sum does not fit into a signed number of 64 bits")]
     Overflow,
-    /// The value of an attribute is too long.
     #[error("a value may have at most 65536 bytes, and this one has {length}")]
     ValueTooLong { length: u32 },
-    /// The device's pages can't be set.
     #[error("page {page:#x} belongs to the device: use a page below 0xf0000000")]
     ReservedPage { page: u32 },
     /// A write or truncate exceeds [`limits::OBJECT_BYTES_MAX`].
@@ -390,26 +376,21 @@ pub enum ObjectFailure {
     /// The device has no free space. Removing still works.
     #[error("the device is full")]
     NoSpace,
-    /// A block that the request needs is damaged.
     #[error("data of the object is damaged on the device")]
     Lost,
-    /// A table is full.
     #[error("the device has too many requests under way: try again later")]
     Busy,
     /// The request is invalid: too many commands, attributes or bytes in it or in its answer, or a combination that is not allowed.
     #[error("the request is malformed: it is too large, or combines what can't be combined")]
     Malformed,
-    /// The attributes in a request to an attribute volume are not all in one bucket.
     #[error(
         "the attributes of one request to an attribute volume must be of one object; of an object from 2^63 on, they must have the same number"
     )]
     NotTogether,
-    /// A request to an attribute volume uses an action that attribute volumes do not have.
     #[error(
         "an attribute volume holds attributes only: its objects all exist, can't be created or removed, and have no bytes"
     )]
     NotInAttributeVolume,
-    /// The volume is not an attribute volume.
     #[error(
         "the volume is not an attribute volume, and can't become one: it must be a dedicated volume of at least 128 KiB, atomic and ordered"
     )]

@@ -17,13 +17,10 @@ pub enum OwnershipRequest {
 /// Why the monitor refuses to change an ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OwnershipRefused {
-    /// The ownership is another one than the request names.
     #[error("the file system is {0}")]
     Differs(Ownership),
-    /// The sender is fenced.
     #[error("this host was fenced: restart it")]
     Fenced,
-    /// The table of file systems is full.
     #[error("{} file systems have owners already, the most that an array may have", limits::FILE_SYSTEMS_MAX)]
     TooManyFileSystems,
 }

@@ -5,16 +5,13 @@ use braid_base::Epoch;
 /// Why a device, lock server or metadata server does not serve a host at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Rejection {
-    /// The host's generation was fenced.
     #[error("this host was fenced because its lease expired: restart it")]
     Fenced,
-    /// The receiver's epoch is another one.
     #[error("the request was sent in another epoch than the receiver's")]
     WrongEpoch {
         /// The receiver's epoch.
         current: Epoch,
     },
-    /// The table of hosts is full.
     #[error("too many hosts are served there: stop some of them, or try again later")]
     TooManyHosts,
 }

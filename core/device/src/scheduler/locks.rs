@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, VecDeque};
 /// host's settled mark back.
 const OVER_MAX: usize = 4096;
 
-/// The locks of a device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
     table: LockTable<TransactionId>,

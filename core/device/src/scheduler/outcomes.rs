@@ -258,7 +258,6 @@ impl Scheduler {
         }
     }
 
-    /// An abort is durable.
     pub fn on_aborted(&mut self, cx: &mut Ctx, id: TransactionId) {
         self.order.ledger.advance(cx, id, State::Aborted);
     }

@@ -31,7 +31,6 @@ pub struct Parts<'a> {
 /// How far an operation has come.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// It waits for a part.
     Waits,
     Done(FilesSuccess),
     Failed(HostError),
@@ -45,7 +44,6 @@ pub enum Input {
         index: usize,
         result: IoResult,
     },
-    /// New blocks are written.
     Blocks(Result<Vec<BlockRange>, HostError>),
     /// A part has what the operation waited for.
     Ready,

@@ -117,7 +117,6 @@ impl Bench {
         self.collect();
     }
 
-    /// Makes a request.
     pub fn ask(&mut self, host: Generation, request: FilesRequest) -> OpId {
         self.ask_host(host, MountRequest::Files { file_system: FILE_SYSTEM, request })
     }
@@ -236,7 +235,6 @@ impl Bench {
         }
     }
 
-    /// Creates a file.
     pub fn create(&mut self, host: Generation, name: &str) -> InodeId {
         let command = FileCommand::Create {
             parent: InodeId::ROOT,

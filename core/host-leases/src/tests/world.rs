@@ -335,7 +335,6 @@ impl World {
         writes.into_iter().for_each(|write| self.records.make(table, write));
     }
 
-    /// What a question does, and its answer.
     fn perform(&mut self, question: &Question) -> Answer {
         match question {
             Question::Expire { by, now, allowed } => {

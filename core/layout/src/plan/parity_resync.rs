@@ -13,7 +13,6 @@ use braid_base::{BlockRange, TransactionId};
 use braid_blocks::{Content, Linkage, Piece};
 use serde::{Deserialize, Serialize};
 
-/// Some rows of a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StripeRows {
     pub stripe: u64,

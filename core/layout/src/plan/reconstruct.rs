@@ -67,12 +67,10 @@ impl ReconstructPlan {
 /// Why a range can't be reconstructed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReconstructError {
-    /// It does not begin and end at a block boundary.
     #[error(
         "only whole blocks of 4096 bytes can be reconstructed: choose an offset and a length that are multiples of it"
     )]
     NotBlocks,
-    /// It extends into the next stripe unit.
     #[error("a reconstruction stays within one stripe unit of {unit_bytes} bytes: cut the range there")]
     SeveralUnits {
         /// The volume's stripe unit.

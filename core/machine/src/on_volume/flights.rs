@@ -70,7 +70,6 @@ impl Flights {
         Flights { windows, under_way: BTreeMap::new(), next: 0, requests: Vec::new(), landed: Vec::new() }
     }
 
-    /// Begins a disk command of a guest.
     pub fn command(&mut self, guest: usize, tag: DiskTag, command: DiskCommand) {
         let done = DiskResult::Done(Ok(()));
         let window = self.windows[guest];

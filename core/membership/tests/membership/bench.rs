@@ -121,7 +121,6 @@ impl Bench {
         bench
     }
 
-    /// Restarts the monitor with its disk.
     pub fn restart(&mut self, config: MonitorConfig) {
         self.restart_stalled(config);
         self.resume_disk();

@@ -251,7 +251,6 @@ impl Model {
         Some(BlockRange::new(start, count as u64))
     }
 
-    /// The inodes of some types.
     pub fn inodes(&self, is_wanted: impl Fn(FileType) -> bool) -> Vec<InodeId> {
         let wanted = self.nodes.iter().filter(|(_, node)| node.kind.is_some_and(&is_wanted));
         wanted.map(|(inode, _)| InodeId(*inode)).collect()

@@ -3,7 +3,6 @@
 use crate::words::*;
 use braid_wire::*;
 
-/// All objects, by number.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
     pub objects: BTreeMap<u64, Object>,

@@ -41,7 +41,6 @@ impl Objects {
         self.ask(commands).expect("it can be done")
     }
 
-    /// The result of one command.
     pub fn acts(&mut self, action: Action) -> ActionResult {
         self.does([command(action)]).remove(0).action
     }
@@ -134,7 +133,6 @@ pub fn swap_empty(name: AttributeName, compare: &[u8], swap: &[u8]) -> Action {
     Action::CompareAndSwap { name, compare, swap, undefined: Undefined::IsEmpty, original: true }
 }
 
-/// The result of a compare-and-swap.
 pub fn compared(swapped: bool, original: &[u8]) -> ActionResult {
     ActionResult::Compared { swapped, original: Some(Bytes::copy_from_slice(original)) }
 }

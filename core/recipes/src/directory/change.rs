@@ -34,7 +34,6 @@ pub enum Expected {
     Seen(Entry),
 }
 
-/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// The name stands for the object now.

@@ -14,7 +14,6 @@ use braid_base::ObjectId;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::num::NonZeroU32;
 
-/// The most bytes of a name.
 pub const NAME_BYTES_MAX: usize = 255;
 
 /// The bytes before the name.

@@ -15,7 +15,6 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor(u32);
 
-/// A page of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamesPage {
     /// The names, and the objects that they stand for, in no particular order.

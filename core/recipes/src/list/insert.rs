@@ -62,7 +62,6 @@ enum Phase {
     Searching,
     /// Unlinking a node that another client has removed.
     Unlinking,
-    /// Linking the new node.
     Linking,
 }
 

@@ -23,7 +23,6 @@ pub struct Cursor {
     told: Vec<u64>,
 }
 
-/// The result of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walked {
     /// The items, in the order of the list.

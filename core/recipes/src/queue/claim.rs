@@ -40,7 +40,6 @@ impl Queue {
     }
 }
 
-/// Claims an item.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     queue: Queue,

@@ -11,7 +11,6 @@ use crate::procedure::RequestFailure;
 use crate::request_builder::DAMAGED;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Any consumer may claim it; `token` claims were made before.
@@ -20,7 +19,6 @@ pub(super) enum State {
     Claimed(Claim),
 }
 
-/// The claim of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) token: u64,

@@ -119,7 +119,6 @@ impl<L> Me<L> {
         }
     }
 
-    /// Makes one request.
     pub async fn ask(&self, request: ObjectRequest) -> Answer {
         self.want(Next::ask(request), None).await
     }

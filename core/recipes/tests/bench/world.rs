@@ -78,15 +78,12 @@ pub const SILENT: FaultRates = FaultRates { unknown: 1000, unknown_after: Durati
 /// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is running.
     Alive,
     /// It has finished.
     Through,
-    /// It has crashed.
     Dead,
 }
 
-/// The simulated world.
 pub struct World<L> {
     pub space: Space,
     observed: Rc<RefCell<L>>,
@@ -242,7 +239,6 @@ impl<L> World<L> {
         );
     }
 
-    /// Runs for this time.
     pub fn run_for(&mut self, span: Duration) {
         let end = self.now.after(span);
         while let Some((time, event)) = self.events.pop_until(end) {
@@ -394,7 +390,6 @@ impl<L> World<L> {
         }
     }
 
-    /// Sends a client an answer.
     fn tell(&mut self, client: usize, step: u64, answer: Answer) {
         let back = self.delay();
         self.schedule(back, Event::Tell { client, step, answer });

@@ -8,7 +8,6 @@ use braid_wire::{Command, Message, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The link to one device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Link {
     /// Commits that the device has not been told of.
