@@ -2,10 +2,11 @@
 
 use crate::counters::HostCounters;
 use braid_base::limits::Settings;
-use braid_base::{Epoch, Generation, Now, Rng};
+use braid_base::{DeviceId, Epoch, Generation, Now, Rng};
 use braid_healing::StepId;
 use braid_machine::{HostEffects, HostOutcome};
-use braid_transactions::{LinkTimer, OperationId, Outbound, Timer as TransactionTimer};
+use braid_transactions::{LinkTimer, Links, OperationId, Outbound, Timer as TransactionTimer};
+use braid_wire::Command;
 
 /// The parts of the host that a request to a device may use.
 pub(crate) struct Ctx<'a> {
@@ -14,6 +15,7 @@ pub(crate) struct Ctx<'a> {
     /// The epoch of the host's membership.
     pub epoch: Epoch,
     pub settings: &'a Settings,
+    pub links: &'a mut Links,
     pub rng: &'a mut Rng,
     pub counters: &'a mut HostCounters,
     /// Steps of background jobs that have ended.
@@ -30,9 +32,15 @@ impl Ctx<'_> {
         }
     }
 
-    /// The context of the links.
-    pub fn outbound(&mut self) -> Outbound<'_> {
-        Outbound { now: self.now, host: self.host, epoch: self.epoch, settings: self.settings, out: self.out }
+    /// The links, and their context.
+    pub fn outbound(&mut self) -> (&mut Links, Outbound<'_>) {
+        let Ctx { now, host, epoch, settings, links, out, .. } = self;
+        (links, Outbound { now: *now, host: *host, epoch: *epoch, settings, out })
+    }
+
+    pub fn send(&mut self, device: DeviceId, command: Command) {
+        let (links, mut outbound) = self.outbound();
+        links.send(&mut outbound, device, command);
     }
 }
 
@@ -41,7 +49,6 @@ impl Ctx<'_> {
 pub(crate) enum Timer {
     /// A timer of the coordinator.
     Transactions(TransactionTimer),
-    /// A timer of a link.
     Link(LinkTimer),
     /// The coordinator asks again how a transaction ended. This comes after timers of links that are due at the same
     /// time.

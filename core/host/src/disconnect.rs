@@ -14,7 +14,6 @@
 use crate::ctx::Ctx;
 use braid_base::{Backoff, DeviceId, Time, TransactionId};
 use braid_machine::{ArrayRequest, HostRequest, HostSuccess, OpId, VolumeRequest};
-use braid_transactions::Links;
 use braid_wire::Command;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -92,7 +91,6 @@ impl Disconnect {
         self.again_at
     }
 
-    /// The timer has fired.
     pub fn take_timer(&mut self) {
         self.again_at = None;
     }
@@ -108,7 +106,7 @@ impl Disconnect {
 
     /// Continues the disconnect as far as possible. `requests`: requests to devices are under way that front ends wait
     /// for. Returns true at the moment when everything is over.
-    pub fn go_on(&mut self, ctx: &mut Ctx, links: &mut Links, rest: &Rest, requests: bool) -> bool {
+    pub fn go_on(&mut self, ctx: &mut Ctx, rest: &Rest, requests: bool) -> bool {
         if !self.is_awaited() {
             return false;
         }
@@ -122,11 +120,11 @@ impl Disconnect {
             // it.
             self.ticket = None;
         } else if self.ticket.is_none() {
-            self.ticket = Some(links.take_sequence());
+            self.ticket = Some(ctx.links.take_sequence());
             self.again.reset();
             return true;
         }
-        let keep = links.devices().any(|device| links.keeps(device) && !rest.devices_out.contains(&device));
+        let keep = ctx.links.devices().any(|device| ctx.links.keeps(device) && !rest.devices_out.contains(&device));
         let heard = self.ticket.is_some() && !keep && !rest.locks;
         if heard || rest.fenced || ctx.now.time >= self.until {
             self.again_at = None;
@@ -139,21 +137,21 @@ impl Disconnect {
 
     /// Tells devices what the host has to say before it ends, again if it was said before. Does nothing if a ticket
     /// later than `before` has just been sent.
-    pub fn tell(&mut self, ctx: &mut Ctx, links: &mut Links, before: Option<u64>) {
+    pub fn tell(&mut self, ctx: &mut Ctx, before: Option<u64>) {
         if !self.is_awaited() || (self.ticket.is_some() && self.ticket != before) {
             return;
         }
         let wait = self.again.next_wait();
         self.again_at = Some(ctx.now.time.after(wait).min(self.until));
-        for device in links.devices().collect::<Vec<_>>() {
+        for device in ctx.links.devices().collect::<Vec<_>>() {
             let command = match self.ticket {
-                Some(sequence) if links.keeps(device) => {
+                Some(sequence) if ctx.links.keeps(device) => {
                     Command::Forget { transaction: TransactionId { host: ctx.host, sequence } }
                 }
-                None if links.requeue_unconfirmed(ctx.now.time, device, AGAIN_MAX) => Command::Heartbeat,
+                None if ctx.links.requeue_unconfirmed(ctx.now.time, device, AGAIN_MAX) => Command::Heartbeat,
                 Some(_) | None => continue,
             };
-            links.send(&mut ctx.outbound(), device, command);
+            ctx.send(device, command);
         }
     }
 }

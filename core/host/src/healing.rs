@@ -31,9 +31,9 @@ impl Host {
                 Event::Ask { step, request } => self.start(now, OperationId::Job(step.0), request, out),
                 Event::Ended { op, outcome } => out.reply(op, outcome),
                 Event::Forget { transaction, devices } => {
-                    let (_, links, mut ctx) = self.requests(now, out);
+                    let (_, mut ctx) = self.requests(now, out);
                     for device in devices {
-                        links.send(&mut ctx.outbound(), device, Command::Forget { transaction });
+                        ctx.send(device, Command::Forget { transaction });
                     }
                 }
                 Event::Resynced { transaction } => self.coordinator.on_resynced(now, transaction),

@@ -37,7 +37,6 @@ pub enum Short {
     Device(DeviceId),
 }
 
-/// Configuration of a host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostConfig {
     /// A new generation from the control plane, never used by another host.
@@ -146,7 +145,7 @@ impl Host {
 
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
     pub fn is_idle(&self) -> bool {
-        self.requests.has_no_objects() && self.coordinator.is_idle() && self.locks.client.is_settled()
+        self.requests.objects.is_empty() && self.coordinator.is_idle() && self.locks.client.is_settled()
     }
 
     /// A volume as this host knows it.
@@ -194,7 +193,7 @@ impl Host {
     /// How many operations on volumes, and how many requests for objects of devices, failed for want of space.
     pub fn refused_for_space(&self) -> impl Iterator<Item = (Short, u64)> + '_ {
         let volumes = refused_for_space(&self.coordinator).map(|(volume, count)| (Short::Volume(volume), count));
-        let devices = self.requests.refused_for_space().map(|(device, count)| (Short::Device(device), count));
+        let devices = self.requests.objects.refused_for_space().map(|(device, count)| (Short::Device(device), count));
         volumes.chain(devices)
     }
 
@@ -267,7 +266,7 @@ impl Host {
             HostRequest::Array(ArrayRequest::Disconnect) => {
                 self.lock_ranges(now, out, |locks, cx| locks.end_all(cx, &HostError::Disconnecting));
                 self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, Abandoned::Patient));
-                let (requests, _, mut ctx) = self.requests(now, out);
+                let (requests, mut ctx) = self.requests(now, out);
                 if requests.disconnect(&mut ctx, op) {
                     self.tell_disconnect(now, out);
                 }
@@ -281,8 +280,8 @@ impl Host {
     /// Starts an operation that users and background jobs may ask for: a storage transaction, or a task for a device.
     pub(crate) fn start(&mut self, now: Now, op: OperationId, request: HostRequest, out: &mut HostEffects) {
         if let HostRequest::Array(ArrayRequest::Manage { device, task }) = request {
-            let (requests, links, mut ctx) = self.requests(now, out);
-            return requests.start_task(&mut ctx, links, op, device, task);
+            let (requests, mut ctx) = self.requests(now, out);
+            return requests.tasks.start(&mut ctx, op, device, task);
         }
         let volume = request.volume().expect("all other requests are served by on_request");
         let moves = matches!(&request, HostRequest::Job(JobRequest::Restore { target: true, .. }));
@@ -328,8 +327,8 @@ impl Host {
         }
         // These replies belong to no transaction, and so to no epoch.
         if matches!(reply, Reply::Objects { .. } | Reply::Changed { .. } | Reply::Managed { .. }) {
-            let (requests, links, mut ctx) = self.requests(now, out);
-            return requests.on_reply(&mut ctx, links, device, reply);
+            let (requests, mut ctx) = self.requests(now, out);
+            return requests.on_reply(&mut ctx, device, reply);
         }
         if epoch != self.monitor.epoch() {
             if epoch > self.monitor.epoch() {
@@ -382,8 +381,8 @@ impl Host {
 
     /// This host is fenced: the array refuses it for good.
     pub(crate) fn on_fenced(&mut self, now: Now, out: &mut HostEffects) {
-        let (requests, links, mut ctx) = self.requests(now, out);
-        requests.on_fenced(&mut ctx, links);
+        let (requests, mut ctx) = self.requests(now, out);
+        requests.objects.end_all(&mut ctx, &HostError::Fenced);
         self.coordinate(now, out, Coordinator::on_fenced);
         self.lock_ranges(now, out, |locks, cx| locks.end_all(cx, &HostError::Fenced));
     }
@@ -417,8 +416,9 @@ impl Host {
                     self.coordinate(now, out, |coordinator, ctx| coordinator.wake(ctx, timer));
                 }
                 Timer::Link(timer) => {
-                    let (_, links, mut ctx) = self.requests(now, out);
-                    links.wake(&mut ctx.outbound(), timer);
+                    let (_, mut ctx) = self.requests(now, out);
+                    let (links, mut outbound) = ctx.outbound();
+                    links.wake(&mut outbound, timer);
                 }
                 // Handled here, since a disconnect depends on what else is under way.
                 Timer::Request(RequestTimer::Disconnect) => {
@@ -426,8 +426,8 @@ impl Host {
                     self.tell_disconnect(now, out);
                 }
                 Timer::Request(timer) => {
-                    let (requests, links, mut ctx) = self.requests(now, out);
-                    requests.wake(&mut ctx, links, timer);
+                    let (requests, mut ctx) = self.requests(now, out);
+                    requests.wake(&mut ctx, timer);
                 }
                 Timer::Locks => {
                     self.lock(now, out, LockClient::wake);
@@ -507,14 +507,10 @@ impl Host {
     }
 
     /// The requests to devices, and the context that they need.
-    pub(crate) fn requests<'a>(
-        &'a mut self,
-        now: Now,
-        out: &'a mut HostEffects,
-    ) -> (&'a mut DeviceRequests, &'a mut Links, Ctx<'a>) {
+    pub(crate) fn requests<'a>(&'a mut self, now: Now, out: &'a mut HostEffects) -> (&'a mut DeviceRequests, Ctx<'a>) {
         let Host { config, monitor, links, requests, rng, counters, steps_done, .. } = self;
         let (host, epoch, settings) = (config.generation, monitor.epoch(), &config.settings);
-        (requests, links, Ctx { now, host, epoch, settings, rng, counters, steps_done, out })
+        (requests, Ctx { now, host, epoch, settings, links, rng, counters, steps_done, out })
     }
 
     fn start_objects(
@@ -529,8 +525,10 @@ impl Host {
         if self.is_fenced() {
             return out.reply(op, Err(HostError::Fenced));
         }
-        let (requests, links, mut ctx) = self.requests(now, out);
-        requests.start_objects(&mut ctx, links, op, device, content, patience);
+        let (requests, mut ctx) = self.requests(now, out);
+        if let Err(error) = requests.objects.start(&mut ctx, op, device, content, patience) {
+            out.reply(op, Err(error));
+        }
     }
 
     /// Continues a graceful disconnect as far as possible. Called whenever something has ended.
@@ -545,8 +543,8 @@ impl Host {
             fenced: self.is_fenced(),
             devices_out: self.links.devices().filter(|device| self.view().is_out(*device)).collect(),
         };
-        let (requests, links, mut ctx) = self.requests(now, out);
-        if requests.go_on_disconnecting(&mut ctx, links, &rest) {
+        let (requests, mut ctx) = self.requests(now, out);
+        if requests.go_on_disconnecting(&mut ctx, &rest) {
             self.lock(now, out, LockClient::release_cached);
             self.tell_disconnect(now, out);
         }
@@ -555,13 +553,14 @@ impl Host {
     fn tell_disconnect(&mut self, now: Now, out: &mut HostEffects) {
         let before = self.requests.disconnect_ticket();
         self.go_on_disconnecting(now, out);
-        let (requests, links, mut ctx) = self.requests(now, out);
-        requests.tell_disconnect(&mut ctx, links, before);
+        let (requests, mut ctx) = self.requests(now, out);
+        requests.tell_disconnect(&mut ctx, before);
     }
 
     pub(crate) fn send_heartbeat(&mut self, now: Now, device: DeviceId, out: &mut HostEffects) {
-        let (_, links, mut ctx) = self.requests(now, out);
-        links.send_heartbeat(&mut ctx.outbound(), device);
+        let (_, mut ctx) = self.requests(now, out);
+        let (links, mut outbound) = ctx.outbound();
+        links.send_heartbeat(&mut outbound, device);
     }
 
     /// Answers the front end or the background job that asked.

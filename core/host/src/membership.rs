@@ -159,15 +159,16 @@ impl Host {
     pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId, out: &mut HostEffects) {
         let is_new = now.time.since(self.view().since()) <= self.config.settings.resend_max;
         if is_new && self.view().state(device).is_some_and(|member_state| member_state != MemberState::Out) {
-            let (_, links, mut ctx) = self.requests(now, out);
-            links.await_adoption(&ctx.outbound(), device, REPORT_AGAIN_AFTER);
+            let (_, mut ctx) = self.requests(now, out);
+            let (links, outbound) = ctx.outbound();
+            links.await_adoption(&outbound, device, REPORT_AGAIN_AFTER);
         }
     }
 
     /// A device that was behind has adopted the epoch: the requests that wait for it are sent again.
     pub(crate) fn on_adoption(&mut self, now: Now, device: DeviceId) {
         self.coordinator.on_adoption(now, device);
-        self.requests.hurry(now, |asked| asked == device);
+        self.requests.objects.hurry(now, |asked| asked == device);
     }
 
     /// A new epoch has begun.
@@ -180,7 +181,7 @@ impl Host {
         let same = before.is_some_and(|before| before.has_same_devices(membership));
         self.coordinate(now, out, |coordinator, ctx| coordinator.on_epoch(ctx, same));
         self.follow_members();
-        self.requests.hurry(now, |_| true);
+        self.requests.objects.hurry(now, |_| true);
         self.heal(now, out, |healing, ctx| healing.on_membership(ctx));
         self.drop_unawaited_tasks();
         self.coordinate(now, out, Coordinator::retry_all);
@@ -204,7 +205,7 @@ impl Host {
     /// A task that no job waits for any more is not sent again: it may be about a volume as it was in an earlier epoch.
     fn drop_unawaited_tasks(&mut self) {
         let Host { requests, links, healing, .. } = self;
-        requests.drop_unawaited(links, |step| healing.awaits(step));
+        requests.tasks.drop_unawaited(links, |step| healing.awaits(step));
     }
 
     /// The set of unavailable devices has changed. Operations that wait for such devices are tried without them, or

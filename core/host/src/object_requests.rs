@@ -10,7 +10,7 @@
 use crate::ctx::Ctx;
 use braid_base::{Backoff, DeviceId, Now, ObjectId, Time, Timers, limits};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
-use braid_transactions::{Links, RequestEnd};
+use braid_transactions::RequestEnd;
 use braid_wire::{AttributeName, Command, ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -40,7 +40,6 @@ struct PendingRequest {
     resend: Backoff,
 }
 
-/// The content of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum RequestContent {
     /// Commands to execute.
@@ -71,7 +70,6 @@ impl ObjectRequests {
     pub fn start(
         &mut self,
         ctx: &mut Ctx,
-        links: &mut Links,
         op: OpId,
         device: DeviceId,
         content: RequestContent,
@@ -82,35 +80,28 @@ impl ObjectRequests {
         if self.pending.len() >= limits::OPERATIONS_MAX {
             return Err(HostError::Busy);
         }
-        if !links.has(device) {
+        if !ctx.links.has(device) {
             return Err(HostError::NoSuchDevice { device });
         }
         let is_change = matches!(content, RequestContent::Change { .. });
-        if !is_change && !links.may_begin_request(device) {
+        if !is_change && !ctx.links.may_begin_request(device) {
             return Err(HostError::Busy);
         }
-        let sequence = links.take_sequence();
+        let sequence = ctx.links.take_sequence();
         // A device answers a wait for a change when that time is up, unless the device is silent.
         let mut until = ctx.now.time.after(patience);
         if !is_change {
-            links.begin_request(device, sequence);
+            ctx.links.begin_request(device, sequence);
             until = ctx.now.time.after(patience.min(ctx.settings.request_timeout));
         }
         let (since, resend) = (ctx.now.time, ctx.settings.resend());
         self.pending.insert(sequence, PendingRequest { op, device, content, since, until, resend });
-        self.send(ctx, links, sequence);
+        self.send(ctx, sequence);
         Ok(())
     }
 
     /// A device has answered commands.
-    pub fn on_answer(
-        &mut self,
-        ctx: &mut Ctx,
-        links: &mut Links,
-        device: DeviceId,
-        sequence: u64,
-        answer: ObjectAnswer,
-    ) {
+    pub fn on_answer(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64, answer: ObjectAnswer) {
         let Some(pending) = self.pending.get(&sequence).filter(|pending| pending.device == device) else {
             return;
         };
@@ -118,33 +109,26 @@ impl ObjectRequests {
         // known yet whether another copy is executed.
         let busy = matches!(answer, Err(ObjectRefusal { failure: ObjectFailure::Busy, .. }));
         if !busy {
-            links.acknowledge_request(device, sequence);
+            ctx.links.acknowledge_request(device, sequence);
         }
         if busy && ctx.now.time >= pending.until {
-            return self.resend(ctx, links, sequence);
+            return self.resend(ctx, sequence);
         }
         if busy {
             let most = ctx.settings.backoff_max.as_nanos() as u64;
             let wait = Duration::from_nanos(ctx.rng.between(most / 2, most));
             return self.timers.set(sequence, ctx.now.time.after(wait).min(pending.until));
         }
-        self.end(ctx, links, sequence, answer.map(HostSuccess::Objects).map_err(HostError::Objects));
+        self.end(ctx, sequence, answer.map(HostSuccess::Objects).map_err(HostError::Objects));
     }
 
     /// A device has reported that an attribute has changed.
-    pub fn on_changed(
-        &mut self,
-        ctx: &mut Ctx,
-        links: &mut Links,
-        device: DeviceId,
-        sequence: u64,
-        value: Result<Bytes, ObjectFailure>,
-    ) {
+    pub fn on_changed(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64, value: Result<Bytes, ObjectFailure>) {
         if self.pending.get(&sequence).is_none_or(|pending| pending.device != device) {
             return;
         }
         let refused = |failure| HostError::Objects(ObjectRefusal { command: 0, failure });
-        self.end(ctx, links, sequence, value.map(HostSuccess::Value).map_err(refused));
+        self.end(ctx, sequence, value.map(HostSuccess::Value).map_err(refused));
     }
 
     pub fn next_timer(&self) -> Option<(Time, u64)> {
@@ -158,13 +142,13 @@ impl ObjectRequests {
 
     /// Sends a request again that the device has not answered for a while, or had no room for. When its time is up, the
     /// request is abandoned.
-    pub fn resend(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64) {
+    pub fn resend(&mut self, ctx: &mut Ctx, sequence: u64) {
         let (now, pending) = (ctx.now.time, &self.pending[&sequence]);
         if now < pending.until {
             ctx.counters.resent += 1;
-            return self.send(ctx, links, sequence);
+            return self.send(ctx, sequence);
         }
-        let heard = links.last_heard(pending.device);
+        let heard = ctx.links.last_heard(pending.device);
         let silent = HostError::TimedOut { devices: vec![pending.device], waited: now.since(pending.since) };
         let outcome = match &pending.content {
             RequestContent::Commands(_) => Err(silent),
@@ -175,20 +159,20 @@ impl ObjectRequests {
             // The device is asked for the present value: there is no time left to wait.
             RequestContent::Change { .. } if now < pending.until.after(CHANGE_GRACE) => {
                 ctx.counters.resent += 1;
-                return self.send(ctx, links, sequence);
+                return self.send(ctx, sequence);
             }
             RequestContent::Change { .. } => Err(silent),
         };
-        self.end(ctx, links, sequence, outcome);
+        self.end(ctx, sequence, outcome);
     }
 
-    pub fn end_all(&mut self, ctx: &mut Ctx, links: &mut Links, error: &HostError) {
+    pub fn end_all(&mut self, ctx: &mut Ctx, error: &HostError) {
         while let Some((sequence, _)) = self.pending.first_key_value() {
-            self.end(ctx, links, *sequence, Err(error.clone()));
+            self.end(ctx, *sequence, Err(error.clone()));
         }
     }
 
-    /// Sends unanswered requests to these devices again at once.
+    /// Sends unanswered requests to these devices again at once, which they have dropped in another epoch.
     pub fn hurry(&mut self, now: Now, of: impl Fn(DeviceId) -> bool) {
         for (sequence, _) in self.pending.iter().filter(|(_, pending)| of(pending.device)) {
             self.timers.set(*sequence, now.time);
@@ -209,7 +193,7 @@ impl ObjectRequests {
         self.pending.values().any(|pending| matches!(pending.content, RequestContent::Commands(_)))
     }
 
-    fn end(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64, outcome: HostOutcome) {
+    fn end(&mut self, ctx: &mut Ctx, sequence: u64, outcome: HostOutcome) {
         let pending = self.pending.remove(&sequence).expect("it is pending");
         self.timers.cancel(sequence);
         if let RequestContent::Commands(request) = &pending.content {
@@ -218,7 +202,7 @@ impl ObjectRequests {
                 Err(HostError::TimedOut { .. }) => RequestEnd::Abandoned,
                 _ => RequestEnd::Answered,
             };
-            links.end_request(pending.device, sequence, end);
+            ctx.links.end_request(pending.device, sequence, end);
         }
         if outcome.as_ref().is_err_and(HostError::is_want_of_space) {
             *self.refused_for_space.entry(pending.device).or_default() += 1;
@@ -231,14 +215,14 @@ impl ObjectRequests {
         self.refused_for_space.iter().map(|(device, count)| (*device, *count))
     }
 
-    fn send(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64) {
+    fn send(&mut self, ctx: &mut Ctx, sequence: u64) {
         let now = ctx.now.time;
         let pending = self.pending.get_mut(&sequence).expect("it is pending");
         let wait = pending.resend.next_wait();
         let (device, until) = (pending.device, pending.until);
         let command = match pending.content.clone() {
             RequestContent::Commands(request) => {
-                let abandoned = links.abandoned_before(device, sequence);
+                let abandoned = ctx.links.abandoned_before(device, sequence);
                 Command::Objects { sequence, abandoned, request }
             }
             RequestContent::Change { object, name, seen } => {
@@ -250,6 +234,6 @@ impl ObjectRequests {
         // again now and then.
         let most = if now < until { until } else { until.after(CHANGE_GRACE) };
         self.timers.set(sequence, now.after(wait).min(most));
-        links.send(&mut ctx.outbound(), device, command);
+        ctx.send(device, command);
     }
 }

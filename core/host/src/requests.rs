@@ -2,53 +2,27 @@
 
 use crate::ctx::{Ctx, RequestTimer};
 use crate::disconnect::{Disconnect, Rest};
-use crate::object_requests::{ObjectRequests, RequestContent};
+use crate::object_requests::ObjectRequests;
 use crate::tasks::Tasks;
-use braid_base::{DeviceId, Now, Time};
-use braid_healing::StepId;
-use braid_machine::{HostError, HostSuccess, OpId};
-use braid_transactions::{Links, OperationId};
-use braid_wire::{Reply, Task};
-use std::time::Duration;
+use braid_base::{DeviceId, Time};
+use braid_machine::{HostSuccess, OpId};
+use braid_transactions::Links;
+use braid_wire::Reply;
 
 /// The requests of a host to devices, outside of transactions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceRequests {
-    tasks: Tasks,
-    objects: ObjectRequests,
+    pub tasks: Tasks,
+    pub objects: ObjectRequests,
     disconnect: Option<Disconnect>,
 }
 
 impl DeviceRequests {
-    pub fn start_task(&mut self, ctx: &mut Ctx, links: &mut Links, op: OperationId, device: DeviceId, task: Task) {
-        self.tasks.start(ctx, links, op, device, task);
-    }
-
-    pub fn start_objects(
-        &mut self,
-        ctx: &mut Ctx,
-        links: &mut Links,
-        op: OpId,
-        device: DeviceId,
-        content: RequestContent,
-        patience: Duration,
-    ) {
-        if let Err(error) = self.objects.start(ctx, links, op, device, content, patience) {
-            ctx.out.reply(op, Err(error));
-        }
-    }
-
-    /// How many requests for objects each device refused for want of space.
-    pub fn refused_for_space(&self) -> impl Iterator<Item = (DeviceId, u64)> + '_ {
-        self.objects.refused_for_space()
-    }
-
-    /// A device has answered.
-    pub fn on_reply(&mut self, ctx: &mut Ctx, links: &mut Links, device: DeviceId, reply: Reply) {
+    pub fn on_reply(&mut self, ctx: &mut Ctx, device: DeviceId, reply: Reply) {
         match reply {
-            Reply::Managed { ticket, result } => self.tasks.on_answer(ctx, links, device, ticket, result),
-            Reply::Objects { sequence, answer } => self.objects.on_answer(ctx, links, device, sequence, answer),
-            Reply::Changed { ticket, value } => self.objects.on_changed(ctx, links, device, ticket, value),
+            Reply::Managed { ticket, result } => self.tasks.on_answer(ctx, device, ticket, result),
+            Reply::Objects { sequence, answer } => self.objects.on_answer(ctx, device, sequence, answer),
+            Reply::Changed { ticket, value } => self.objects.on_changed(ctx, device, ticket, value),
             Reply::Heartbeat { .. }
             | Reply::Data { .. }
             | Reply::Accepted { .. }
@@ -72,11 +46,10 @@ impl DeviceRequests {
         task.into_iter().chain(objects).chain(disconnect).min()
     }
 
-    /// A timer has fired.
-    pub fn wake(&mut self, ctx: &mut Ctx, links: &mut Links, timer: RequestTimer) {
+    pub fn wake(&mut self, ctx: &mut Ctx, timer: RequestTimer) {
         match timer {
-            RequestTimer::Task(ticket) => self.tasks.resend(ctx, links, ticket),
-            RequestTimer::ObjectRequest(sequence) => self.objects.resend(ctx, links, sequence),
+            RequestTimer::Task(ticket) => self.tasks.resend(ctx, ticket),
+            RequestTimer::ObjectRequest(sequence) => self.objects.resend(ctx, sequence),
             RequestTimer::Disconnect => unreachable!("a disconnect needs to know what else is under way"),
         }
     }
@@ -88,29 +61,9 @@ impl DeviceRequests {
         }
     }
 
-    /// This host is fenced.
-    pub fn on_fenced(&mut self, ctx: &mut Ctx, links: &mut Links) {
-        self.objects.end_all(ctx, links, &HostError::Fenced);
-    }
-
-    /// Sends requests for objects to these devices again at once, which they have dropped in another epoch.
-    pub fn hurry(&mut self, now: Now, of: impl Fn(DeviceId) -> bool) {
-        self.objects.hurry(now, of);
-    }
-
-    /// Drops the tasks of jobs that have ended.
-    pub fn drop_unawaited(&mut self, links: &mut Links, is_awaited: impl Fn(StepId) -> bool) {
-        self.tasks.drop_unawaited(links, is_awaited);
-    }
-
     /// The devices with unanswered requests.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.tasks.devices().chain(self.objects.devices())
-    }
-
-    /// True if no request for objects is under way.
-    pub fn has_no_objects(&self) -> bool {
-        self.objects.is_empty()
     }
 
     /// True once a disconnect was requested: the host begins nothing for users or other hosts any more.
@@ -135,12 +88,12 @@ impl DeviceRequests {
 
     /// Continues the disconnect as far as possible. Returns true at the moment when everything is over: then cached
     /// locks are released, and devices are told.
-    pub fn go_on_disconnecting(&mut self, ctx: &mut Ctx, links: &mut Links, rest: &Rest) -> bool {
+    pub fn go_on_disconnecting(&mut self, ctx: &mut Ctx, rest: &Rest) -> bool {
         let requests = self.objects.has_commands() || self.tasks.has_users();
-        let is_over = self.disconnect.as_mut().is_some_and(|disconnect| disconnect.go_on(ctx, links, rest, requests));
+        let is_over = self.disconnect.as_mut().is_some_and(|disconnect| disconnect.go_on(ctx, rest, requests));
         if is_over {
             // The settled mark, which devices are told, would stay below unanswered tasks.
-            self.tasks.drop_all(links);
+            self.tasks.drop_all(ctx.links);
         }
         is_over
     }
@@ -151,9 +104,9 @@ impl DeviceRequests {
     }
 
     /// Tells devices what the host has to say before it ends, unless a ticket later than `before` has just been sent.
-    pub fn tell_disconnect(&mut self, ctx: &mut Ctx, links: &mut Links, before: Option<u64>) {
+    pub fn tell_disconnect(&mut self, ctx: &mut Ctx, before: Option<u64>) {
         if let Some(disconnect) = &mut self.disconnect {
-            disconnect.tell(ctx, links, before);
+            disconnect.tell(ctx, before);
         }
     }
 

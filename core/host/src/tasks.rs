@@ -27,33 +27,26 @@ struct PendingTask {
 }
 
 impl Tasks {
-    pub fn start(&mut self, ctx: &mut Ctx, links: &mut Links, op: OperationId, device: DeviceId, task: Task) {
-        if !links.has(device) {
+    pub fn start(&mut self, ctx: &mut Ctx, op: OperationId, device: DeviceId, task: Task) {
+        if !ctx.links.has(device) {
             return ctx.reply(op, Err(HostError::NoSuchDevice { device }));
         }
         if self.pending.len() >= limits::OPERATIONS_MAX {
             return ctx.reply(op, Err(HostError::Busy));
         }
-        let ticket = links.take_sequence();
+        let ticket = ctx.links.take_sequence();
         // Once the task is over, the settled mark makes the device drop late copies of it.
-        links.begin(device, ticket);
+        ctx.links.begin(device, ticket);
         let (since, resend) = (ctx.now.time, ctx.settings.resend());
         self.pending.insert(ticket, PendingTask { op, device, task, since, resend });
-        self.send(ctx, links, ticket);
+        self.send(ctx, ticket);
     }
 
-    pub fn on_answer(
-        &mut self,
-        ctx: &mut Ctx,
-        links: &mut Links,
-        device: DeviceId,
-        ticket: u64,
-        result: Result<Managed, Failure>,
-    ) {
+    pub fn on_answer(&mut self, ctx: &mut Ctx, device: DeviceId, ticket: u64, result: Result<Managed, Failure>) {
         if self.pending.get(&ticket).is_none_or(|task| task.device != device) {
             return;
         }
-        let task = self.end(links, ticket);
+        let task = self.end(ctx.links, ticket);
         let outcome = result.map(HostSuccess::Managed).map_err(|failure| HostError::Device { device, failure });
         ctx.reply(task.op, outcome);
     }
@@ -68,13 +61,13 @@ impl Tasks {
     }
 
     /// Sends a task again that the device has not answered for a while. When its time is up, the task fails.
-    pub fn resend(&mut self, ctx: &mut Ctx, links: &mut Links, ticket: u64) {
+    pub fn resend(&mut self, ctx: &mut Ctx, ticket: u64) {
         let waited = ctx.now.time.since(self.pending[&ticket].since);
         if waited < ctx.settings.request_timeout {
             ctx.counters.resent += 1;
-            return self.send(ctx, links, ticket);
+            return self.send(ctx, ticket);
         }
-        let task = self.end(links, ticket);
+        let task = self.end(ctx.links, ticket);
         ctx.reply(task.op, Err(HostError::TimedOut { devices: vec![task.device], waited }));
     }
 
@@ -111,10 +104,10 @@ impl Tasks {
         task
     }
 
-    fn send(&mut self, ctx: &mut Ctx, links: &mut Links, ticket: u64) {
+    fn send(&mut self, ctx: &mut Ctx, ticket: u64) {
         let task = self.pending.get_mut(&ticket).expect("it is pending");
         let wait = task.resend.next_wait();
         self.timers.set(ticket, ctx.now.time.after(wait));
-        links.send(&mut ctx.outbound(), task.device, Command::Manage { ticket, task: task.task.clone() });
+        ctx.send(task.device, Command::Manage { ticket, task: task.task.clone() });
     }
 }

@@ -201,7 +201,6 @@ impl Stage {
         }
     }
 
-    /// Sends the host a request.
     pub fn ask(&mut self, request: impl Into<HostRequest>) -> OpId {
         self.next_op += 1;
         let op = OpId::front_end(self.next_op);
@@ -273,7 +272,6 @@ impl Stage {
         self.answer(*device, Reply::Refused { transaction, step, refusal });
     }
 
-    /// A lock server answers.
     pub fn grant(&mut self, server: LockServerId, start: u32, reply: LockReply) {
         let answer = LockAnswer { start: Generation(start), reply };
         self.receive(NodeId::LockServer(server), Message::LockAnswer(answer));
