@@ -3,21 +3,15 @@
 mod toy;
 
 use braid_base::{DeviceId, Epoch, Generation, LockServerId, NodeId, ObjectId, Time, TransactionId};
-use braid_shell::{Address, Counters, EngineChoice};
+use braid_shell::{Address, EngineChoice};
 use braid_wire::frame::HEADER_BYTES;
-use braid_wire::{
-    Answer, Command, Frame, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Partial, Reply,
-    Request, Task,
-};
-use std::sync::Arc;
+use braid_wire::{Answer, Frame, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Partial, Reply};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
-use toy::{ARRAY, Folder, Running, start_device};
+use toy::{ARRAY, Folder, LONG, MIB, Running, connect, echo_of, in_time, large_read_of, start_device, wait_until};
 
-const LONG: Duration = Duration::from_secs(30);
-const MIB: u64 = 1 << 20;
 const DEVICE: NodeId = NodeId::Device(DeviceId(0));
 
 #[tokio::test]
@@ -41,15 +35,15 @@ async fn a_message_that_its_sender_may_not_send_ends_the_connection() {
         (NodeId::Monitor, Message::MonitorAnswer(lease)),
         (host, Message::Partial(partial)),
         (NodeId::Device(DeviceId(1)), Message::Answer(answer)),
-        (NodeId::Device(DeviceId(1)), echo(5)),
-        (NodeId::LockServer(LockServerId(0)), echo(5)),
+        (NodeId::Device(DeviceId(1)), echo_of(5)),
+        (NodeId::LockServer(LockServerId(0)), echo_of(5)),
         (host, Message::MonitorRequest(fence)),
     ];
     for (index, (from, message)) in refused.into_iter().enumerate() {
         let mut stream = connect(&address).await;
         stream.write_all(&encode(from, message)).await.expect("sent");
         let mut rest = Vec::new();
-        timeout(LONG, stream.read_to_end(&mut rest)).await.expect("in time").expect("closed");
+        in_time(stream.read_to_end(&mut rest)).await.expect("closed");
         assert_eq!((rest.len(), device.counters.value("connections_refused")), (0, index as u64 + 1), "case {index}");
     }
     assert_eq!(device.counters.value("inputs"), 0, "none of them reached the machine");
@@ -61,8 +55,8 @@ async fn a_newcomer_gets_no_answers_of_a_host_that_is_connected() {
     let (_folder, address, device) = device("newcomer").await;
     let (mut owner, mut newcomer) = (connect(&address).await, connect(&address).await);
     assert!(is_answered(&mut owner, 5).await);
-    newcomer.write_all(&encode(NodeId::Host(Generation(5)), echo(5))).await.expect("sent");
-    wait_until(&device.counters, |counters| counters.value("frames_received") == 2).await;
+    newcomer.write_all(&encode(NodeId::Host(Generation(5)), echo_of(5))).await.expect("sent");
+    wait_until(|| device.counters.value("frames_received") == 2).await;
     for _ in 0..20 {
         assert!(is_answered(&mut owner, 5).await);
     }
@@ -79,7 +73,7 @@ async fn a_newcomer_that_waits_in_vain_is_disconnected() {
     let (_folder, address, device) = device("in-vain").await;
     let (mut owner, mut newcomer) = (connect(&address).await, connect(&address).await);
     assert!(is_answered(&mut owner, 5).await);
-    newcomer.write_all(&encode(NodeId::Host(Generation(5)), echo(5))).await.expect("sent");
+    newcomer.write_all(&encode(NodeId::Host(Generation(5)), echo_of(5))).await.expect("sent");
     let closed = tokio::spawn(async move {
         let mut rest = Vec::new();
         newcomer.read_to_end(&mut rest).await.expect("closed");
@@ -113,7 +107,7 @@ async fn a_host_has_its_route_back_when_the_connection_that_took_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_trickles_its_first_frame_is_disconnected_after_ten_seconds() {
     let (_folder, address, device) = device("trickle").await;
-    let frame = encode(NodeId::Host(Generation(5)), echo(5));
+    let frame = encode(NodeId::Host(Generation(5)), echo_of(5));
     let (mut read, mut write) = connect(&address).await.into_split();
     let begun = Instant::now();
     let closed = tokio::spawn(async move {
@@ -141,21 +135,10 @@ async fn a_peer_that_does_not_read_its_answers_is_disconnected() {
     while device.counters.value("connections_refused") == 0 {
         // It sends heartbeats, so to speak, and reads that are answered with much.
         sequence += 1;
-        let read = Command::Read {
-            transaction: TransactionId { host: Generation(5), sequence },
-            stamp: Default::default(),
-            object: ObjectId(1),
-            ordering: braid_ordering::Ordering::Timestamp,
-            extents: vec![braid_base::BlockRange::new(0, 1024)],
-            want: braid_blocks::Want::Data,
-        };
-        let frame = encode(NodeId::Host(Generation(5)), request(5, read));
-        let _ = stream.write_all(&frame).await;
+        let _ = stream.write_all(&encode(NodeId::Host(Generation(5)), large_read_of(5, sequence))).await;
         // The clock stands still until the disk has read. Further requests are not read.
-        wait_until(&device.counters, |counters| {
-            counters.value("frames_sent") >= sequence.min(2) || counters.value("connections_refused") > 0
-        })
-        .await;
+        let counted = |name| device.counters.value(name);
+        wait_until(|| counted("frames_sent") >= sequence.min(2) || counted("connections_refused") > 0).await;
         sleep(Duration::from_millis(500)).await;
         assert!(begun.elapsed() < 2 * LONG, "it is still connected");
     }
@@ -167,28 +150,12 @@ async fn a_peer_that_does_not_read_its_answers_is_disconnected() {
 async fn requests_of_a_peer_that_does_not_read_wait() {
     let (_folder, address, device) = device("congested").await;
     let mut stream = connect(&address).await;
-    let read = |sequence| {
-        encode(
-            NodeId::Host(Generation(5)),
-            request(
-                5,
-                Command::Read {
-                    transaction: TransactionId { host: Generation(5), sequence },
-                    stamp: Default::default(),
-                    object: ObjectId(1),
-                    ordering: braid_ordering::Ordering::Timestamp,
-                    extents: vec![braid_base::BlockRange::new(0, 1024)],
-                    want: braid_blocks::Want::Data,
-                },
-            ),
-        )
-    };
     let answered = || device.counters.value("frames_sent") + device.counters.value("dropped_full");
     // Each after the answer to the one before, until one is not answered.
     let mut sequence = 0;
     loop {
         sequence += 1;
-        stream.write_all(&read(sequence)).await.expect("sent");
+        stream.write_all(&encode(NodeId::Host(Generation(5)), large_read_of(5, sequence))).await.expect("sent");
         let waiting = async {
             while answered() < sequence {
                 sleep(Duration::from_millis(1)).await;
@@ -202,7 +169,7 @@ async fn requests_of_a_peer_that_does_not_read_wait() {
     assert_eq!(device.counters.value("dropped_full"), 0);
     // Once it reads, everything comes.
     for _ in 0..sequence {
-        timeout(LONG, read_answer(&mut stream)).await.expect("in time");
+        in_time(read_answer(&mut stream)).await;
     }
     device.stop().await;
 }
@@ -214,27 +181,13 @@ async fn device(name: &str) -> (Folder, Address, Running) {
     (folder, address, device)
 }
 
-fn request(host: u32, command: Command) -> Message {
-    let (host, epoch) = (Generation(host), Epoch(1));
-    Message::Request(Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command })
-}
-
-fn echo(host: u32) -> Message {
-    request(host, Command::Manage { ticket: 1, task: Task::Flush })
-}
-
 fn encode(from: NodeId, message: Message) -> Vec<u8> {
-    Frame { array: ARRAY, from, to: DEVICE, message }.encode().to_bytes().to_vec()
-}
-
-async fn connect(address: &Address) -> TcpStream {
-    let Address::Tcp { host, port } = address else { panic!("a TCP address") };
-    TcpStream::connect((host.as_str(), *port)).await.expect("connected")
+    toy::encode(ARRAY, from, DEVICE, message)
 }
 
 /// Sends a request as this host; true if it is answered.
 async fn is_answered(stream: &mut TcpStream, host: u32) -> bool {
-    stream.write_all(&encode(NodeId::Host(Generation(host)), echo(host))).await.expect("sent");
+    stream.write_all(&encode(NodeId::Host(Generation(host)), echo_of(host))).await.expect("sent");
     timeout(LONG, read_answer(stream)).await.is_ok()
 }
 
@@ -244,14 +197,4 @@ async fn read_answer(stream: &mut TcpStream) {
     let length = Frame::header(&header).expect("valid").expect("whole").frame_bytes - HEADER_BYTES;
     let mut rest = vec![0; length];
     stream.read_exact(&mut rest).await.expect("all of it");
-}
-
-/// Lets other tasks run until the condition holds.
-async fn wait_until(counters: &Arc<Counters>, so: impl Fn(&Counters) -> bool) {
-    let waiting = async {
-        while !so(counters) {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LONG, waiting).await.expect("in time");
 }

@@ -4,26 +4,24 @@ mod toy;
 
 use braid_base::{ArrayId, DeviceId, Generation, NodeId};
 use braid_machine::HostError;
-use braid_ordering::Ordering;
 use braid_shell::{Address, EngineChoice, Listener, unix};
 use braid_wire::frame::HEADER_BYTES;
-use braid_wire::{Command, Frame, Message, Request, Task};
 use bytes::Bytes;
 use std::future::poll_fn;
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
-use toy::{ARRAY, Folder, Running, echo, read, start_device, start_device_behind, start_host, start_relay, write};
-
-const LONG: Duration = Duration::from_secs(20);
-const MIB: u64 = 1 << 20;
+use toy::{
+    ARRAY, Folder, LONG, MIB, Running, connect, echo, echo_of, encode, in_time, large_read_of, read, start_device,
+    start_device_behind, start_host, start_relay, wait_until, write,
+};
 
 /// A device whose disk is a file in a new folder of this name.
 async fn device_in(folder: &str, engine: EngineChoice) -> (Folder, Address, Running) {
     let folder = Folder::new(folder);
-    let (address, device) = start_device(0, &folder.file("disk", MIB), &Address::loopback(0), engine).await;
+    let (address, device) = start_device(0, &folder.file("disk", 8 * MIB), &Address::loopback(0), engine).await;
     (folder, address, device)
 }
 
@@ -58,7 +56,7 @@ async fn written_is_read_back(address: Address, name: &str) {
         }));
     }
     for call in calls {
-        timeout(LONG, call).await.expect("in time").expect("success");
+        in_time(call).await.expect("success");
     }
     host.stop().await;
     assert_eq!(echo(&client, 3).await, Err(HostError::Stopped));
@@ -80,8 +78,8 @@ async fn writes_within_the_process_are_read_back_without_a_socket() {
         let (client, _, _) = host.get_or_insert_with(|| start_host(ARRAY, 1, [(3, at.clone())]));
         address = at;
         let data = Bytes::from(vec![round; 3 * MIB as usize]);
-        timeout(LONG, write(client, 3, 0, data.clone())).await.expect("in time").expect("written");
-        assert_eq!(timeout(LONG, read(client, 3, 0, data.len())).await.expect("in time"), Ok(data));
+        in_time(write(client, 3, 0, data.clone())).await.expect("written");
+        assert_eq!(in_time(read(client, 3, 0, data.len())).await, Ok(data));
         let encoded = ["socket_reads", "socket_writes", "bytes_received"].map(|name| device.counters.value(name));
         assert_eq!(encoded, [0; 3]);
         assert!(device.counters.value("frames_received") > 0, "they came through the pipe");
@@ -94,7 +92,7 @@ async fn writes_within_the_process_are_read_back_without_a_socket() {
 async fn requests_wait_for_the_first_connection_of_a_host() {
     let (_folder, address, device) = device_in("early", EngineChoice::Automatic).await;
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
-    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    assert!(in_time(echo(&client, 0)).await.is_ok());
     assert_eq!(host.counters.value("dropped_unconnected"), 0);
     host.stop().await;
     device.stop().await;
@@ -106,7 +104,7 @@ async fn a_host_finds_its_device_again_after_a_restart_at_another_address() {
     let file = folder.file("disk", MIB);
     let (address, device) = start_device(0, &file, &Address::loopback(0), EngineChoice::Automatic).await;
     let (client, addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
-    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    assert!(in_time(echo(&client, 0)).await.is_ok());
     device.stop().await;
 
     // At the same address, by trying again.
@@ -115,13 +113,13 @@ async fn a_host_finds_its_device_again_after_a_restart_at_another_address() {
         async move { echo(&client, 0).await }
     });
     let (_, device) = start_device(0, &file, &address, EngineChoice::Automatic).await;
-    assert!(timeout(LONG, waiting).await.expect("in time").expect("no panic").is_ok());
+    assert!(in_time(waiting).await.expect("no panic").is_ok());
     device.stop().await;
 
     // At another address, by following the new address.
     let (elsewhere, device) = start_device(0, &file, &Address::loopback(0), EngineChoice::Automatic).await;
     addresses.send_replace([(NodeId::Device(DeviceId(0)), elsewhere)].into());
-    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    assert!(in_time(echo(&client, 0)).await.is_ok());
     host.stop().await;
     device.stop().await;
 }
@@ -132,7 +130,7 @@ async fn a_device_answers_each_host_on_its_own_connection() {
     let hosts: Vec<_> = (1..=5).map(|generation| start_host(ARRAY, generation, [(0, address.clone())])).collect();
     for round in 0..20 {
         for (client, _, _) in &hosts {
-            assert!(timeout(LONG, echo(client, 0)).await.expect("in time").is_ok(), "round {round}");
+            assert!(in_time(echo(client, 0)).await.is_ok(), "round {round}");
         }
     }
     for (_, _, host) in hosts {
@@ -145,7 +143,7 @@ async fn a_device_answers_each_host_on_its_own_connection() {
 async fn an_unacceptable_message_ends_that_connection_and_no_other() {
     let (_folder, address, device) = device_in("garbage", EngineChoice::Automatic).await;
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
-    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    assert!(in_time(echo(&client, 0)).await.is_ok());
 
     let good = frame(ARRAY, NodeId::Device(DeviceId(0)));
     let damaged = |at: usize, byte: u8| {
@@ -173,7 +171,7 @@ async fn an_unacceptable_message_ends_that_connection_and_no_other() {
         assert!(closed_after(&address, bytes).await, "case {index}");
         assert_eq!(device.counters.value("connections_refused"), index as u64 + 1, "case {index}");
     }
-    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    assert!(in_time(echo(&client, 0)).await.is_ok());
     host.stop().await;
     device.stop().await;
 }
@@ -190,13 +188,13 @@ async fn half_a_frame_and_silence_block_no_other_connection() {
     }
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
     for _ in 0..50 {
-        assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+        assert!(in_time(echo(&client, 0)).await.is_ok());
     }
     // A slow frame that is completed is answered.
     let mut slow = stalled.pop().expect("the last");
     slow.write_all(&good[good.len() - 1..]).await.expect("sent");
     let mut header = [0; HEADER_BYTES];
-    timeout(LONG, slow.read_exact(&mut header)).await.expect("in time").expect("an answer");
+    in_time(slow.read_exact(&mut header)).await.expect("an answer");
     host.stop().await;
     device.stop().await;
 }
@@ -228,12 +226,12 @@ async fn a_device_that_does_not_answer_is_connected_to_anew_and_one_that_was_not
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = Address::loopback(silent.local_addr().expect("bound").port());
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
-    let (_first, _) = timeout(LONG, silent.accept()).await.expect("in time").expect("the host connects");
+    let (_first, _) = in_time(silent.accept()).await.expect("the host connects");
     assert!(timeout(LONG, silent.accept()).await.is_err(), "silence is normal while no answer is due");
     let call = tokio::spawn(async move { echo(&client, 0).await });
-    timeout(LONG, silent.accept()).await.expect("in time").expect("the host connects again");
+    in_time(silent.accept()).await.expect("the host connects again");
     call.abort();
-    host.stop_at_once();
+    drop(host);
 }
 
 #[tokio::test]
@@ -242,7 +240,7 @@ async fn a_server_that_also_connects_speaks_to_both_sides() {
     let (address, relay) = start_relay(1, &folder.file("relay", MIB), 0, address).await;
     let (client, _addresses, host) = start_host(ARRAY, 1, [(1, address)]);
     for _ in 0..20 {
-        assert!(timeout(LONG, echo(&client, 1)).await.expect("in time").is_ok());
+        assert!(in_time(echo(&client, 1)).await.is_ok());
     }
     wait_until(|| device.counters.value("frames_received") >= 20).await;
     host.stop().await;
@@ -259,25 +257,23 @@ async fn a_device_of_another_array_is_not_listened_to() {
     assert!(!call.is_finished());
     assert_eq!(device.counters.value("frames_received"), 0);
     call.abort();
-    host.stop_at_once();
+    drop(host);
     device.stop().await;
 }
 
 /// One host does not read its answers: eventually the device drops answers to it, and serves the other host as before.
 #[tokio::test]
 async fn a_reader_that_stalls_does_not_stall_others() {
-    let folder = Folder::new("stalled-reader");
-    let (address, device) =
-        start_device(0, &folder.file("disk", 8 * MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (_folder, address, device) = device_in("stalled-reader", EngineChoice::Automatic).await;
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
 
     let mut stalled = connect(&address).await;
     // More than the device keeps for a host. It reads no further requests of this host.
-    let large_reads = read_frame(77, 0, 1024).repeat(12);
-    timeout(LONG, stalled.write_all(&large_reads)).await.expect("in time").expect("a device reads on");
+    let large_reads = read_frame().repeat(12);
+    in_time(stalled.write_all(&large_reads)).await.expect("a device reads on");
     wait_until(|| device.counters.value("dropped_full") > 0).await;
     for _ in 0..100 {
-        assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+        assert!(in_time(echo(&client, 0)).await.is_ok());
     }
     drop(stalled);
     host.stop().await;
@@ -287,29 +283,25 @@ async fn a_reader_that_stalls_does_not_stall_others() {
 /// The part of an answer that the socket does not accept at once is written when the reader has made room, without another event.
 #[tokio::test]
 async fn a_large_answer_arrives_whole() {
-    let folder = Folder::new("large-answer");
-    let (address, device) =
-        start_device(0, &folder.file("disk", 8 * MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (_folder, address, device) = device_in("large-answer", EngineChoice::Automatic).await;
     let mut stream = connect(&address).await;
     for _ in 0..4 {
-        stream.write_all(&read_frame(77, 0, 1024)).await.expect("sent");
+        stream.write_all(&read_frame()).await.expect("sent");
     }
     wait_until(|| device.counters.value("frames_sent") == 4).await;
     let mut answers = vec![0; 16 << 20];
-    timeout(LONG, stream.read_exact(&mut answers)).await.expect("in time").expect("all of it");
+    in_time(stream.read_exact(&mut answers)).await.expect("all of it");
     device.stop().await;
 }
 
 /// A device that accepts a connection and does not read from it does not delay messages to others.
 #[tokio::test]
 async fn a_device_that_reads_nothing_does_not_stall_requests_to_others() {
-    let folder = Folder::new("deaf-device");
-    let (address, device) =
-        start_device(0, &folder.file("disk", 8 * MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (_folder, address, device) = device_in("deaf-device", EngineChoice::Automatic).await;
     let deaf = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let deaf_address = Address::loopback(deaf.local_addr().expect("bound").port());
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address), (1, deaf_address)]);
-    let (_held, _) = timeout(LONG, deaf.accept()).await.expect("in time").expect("the host connects");
+    let (_held, _) = in_time(deaf.accept()).await.expect("the host connects");
 
     let data = Bytes::from(vec![1; 2 << 20]);
     let writes: Vec<_> = (0..8)
@@ -320,10 +312,10 @@ async fn a_device_that_reads_nothing_does_not_stall_requests_to_others() {
         .collect();
     wait_until(|| host.counters.value("dropped_full") > 0).await;
     for _ in 0..100 {
-        assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+        assert!(in_time(echo(&client, 0)).await.is_ok());
     }
     assert!(writes.iter().all(|write| !write.is_finished()));
-    host.stop_at_once();
+    drop(host);
     device.stop().await;
 }
 
@@ -346,7 +338,7 @@ async fn a_stopped_device_has_finished_what_its_disk_had_begun() {
     for index in 0..16 {
         assert!(content[index << 20..(index + 1) << 20].iter().all(|byte| *byte == index as u8 + 1), "{index}");
     }
-    host.stop_at_once();
+    drop(host);
     drop(writes);
 }
 
@@ -358,7 +350,7 @@ async fn a_socket_in_use_is_left_alone() {
     let second = braid_shell::Listener::bind(&address).await;
     assert_eq!(second.expect_err("in use").kind(), std::io::ErrorKind::AddrInUse);
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
-    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    assert!(in_time(echo(&client, 0)).await.is_ok());
     host.stop().await;
     device.stop().await;
 }
@@ -369,31 +361,12 @@ fn frame(array: ArrayId, to: NodeId) -> Vec<u8> {
 }
 
 fn frame_of(array: ArrayId, from: NodeId, to: NodeId) -> Vec<u8> {
-    encode(array, from, to, Command::Manage { ticket: 1, task: Task::Flush })
+    encode(array, from, to, echo_of(77))
 }
 
-fn read_frame(host: u32, start: u64, count: u64) -> Vec<u8> {
-    let host = Generation(host);
-    let command = Command::Read {
-        transaction: braid_base::TransactionId { host, sequence: 1 },
-        stamp: braid_base::Stamp::default(),
-        object: braid_base::ObjectId(1),
-        ordering: Ordering::Timestamp,
-        extents: vec![braid_base::BlockRange { start, count }],
-        want: braid_blocks::Want::Data,
-    };
-    encode(ARRAY, NodeId::Host(host), NodeId::Device(DeviceId(0)), command)
-}
-
-fn encode(array: ArrayId, from: NodeId, to: NodeId, command: Command) -> Vec<u8> {
-    let (host, epoch) = (Generation(77), braid_base::Epoch(1));
-    let message = Message::Request(Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command });
-    Frame { array, from, to, message }.encode().to_bytes().to_vec()
-}
-
-async fn connect(address: &Address) -> TcpStream {
-    let Address::Tcp { host, port } = address else { panic!("a TCP address") };
-    TcpStream::connect((host.as_str(), *port)).await.expect("connected")
+/// A large read of host 77.
+fn read_frame() -> Vec<u8> {
+    encode(ARRAY, NodeId::Host(Generation(77)), NodeId::Device(DeviceId(0)), large_read_of(77, 1))
 }
 
 /// Sends the bytes; returns true if the other side then closes the connection.
@@ -403,27 +376,6 @@ async fn closed_after(address: &Address, bytes: &[u8]) -> bool {
     let _ = stream.write_all(bytes).await;
     let mut rest = Vec::new();
     timeout(LONG, stream.read_to_end(&mut rest)).await.is_ok()
-}
-
-/// Lets other tasks run until the condition holds.
-async fn wait_until(so: impl Fn() -> bool) {
-    let waiting = async {
-        while !so() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LONG, waiting).await.expect("in time");
-}
-
-trait StopAtOnce {
-    fn stop_at_once(self);
-}
-
-impl StopAtOnce for Running {
-    /// Stops it without waiting for its requests, as if the process had been killed.
-    fn stop_at_once(self) {
-        drop(self);
-    }
 }
 
 /// Lets each client know its number, until the listener is asked to end.

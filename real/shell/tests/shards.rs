@@ -1,18 +1,16 @@
 //! Two metadata servers over real sockets: each is a host towards the array, and speaks to the other one as the server that it is, over a
 //! connection of its own.
 
-use braid_base::{ArrayId, FileSystemId, Generation, NodeId, Now, ShardId, Time};
-use braid_machine::{ArrayRequest, HostEffects, HostOutcome, HostSuccess, Input, Machine, MountRequest, NoDisk, OpId};
-use braid_shell::{Address, Addresses, Counters, HostClient, Listener, Node, run_service};
-use braid_wire::{Message, ShardBody, ShardMessage, ShardQuestion, ShardReply};
-use std::io;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{oneshot, watch};
-use tokio::time::timeout;
+mod toy;
 
-const ARRAY: ArrayId = ArrayId([7; 16]);
-const LONG: Duration = Duration::from_secs(20);
+use braid_base::{FileSystemId, Generation, NodeId, Now, ShardId, Time};
+use braid_machine::{ArrayRequest, HostEffects, HostOutcome, HostSuccess, Input, Machine, MountRequest, NoDisk, OpId};
+use braid_shell::{Address, Addresses, HostClient, Listener, Node, run_service};
+use braid_wire::{Message, ShardBody, ShardMessage, ShardQuestion, ShardReply};
+use std::time::Duration;
+use tokio::sync::watch;
+use toy::{ARRAY, Running, heard, in_time};
+
 const RESEND: Duration = Duration::from_millis(20);
 
 /// Asks the other server a question for each request, again and again until it is answered; answers the other one's questions.
@@ -79,26 +77,22 @@ struct Server {
     client: HostClient,
     address: Address,
     addresses: watch::Sender<Addresses>,
-    counters: Arc<Counters>,
-    stop: oneshot::Sender<()>,
-    task: tokio::task::JoinHandle<io::Result<()>>,
+    running: Running,
 }
 
 impl Server {
     async fn start(shard: u8) -> Server {
         let node = |shard: u8| NodeId::MetadataServer(FileSystemId(u16::from(shard) + 1));
         let listener = Listener::bind(&Address::loopback(0)).await.expect("a place to listen at");
-        let (address, counters) = (listener.address().clone(), Arc::<Counters>::default());
+        let address = listener.address().clone();
         let (addresses, nodes) = watch::channel(Addresses::new());
-        let (stop, stopped) = oneshot::channel::<()>();
         let other = node(1 - shard);
         let machine = ToyShard { shard: ShardId(shard), other, asked: Vec::new(), resend_at: None };
         let us = Node { array: ARRAY, id: NodeId::Host(Generation(u32::from(shard) + 10)) };
         let service = (node(shard), listener);
-        let (client, running) = run_service(machine, us, service, nodes, counters.clone(), async {
-            let _ = stopped.await;
-        });
-        Server { client, address, addresses, counters, stop, task: tokio::spawn(running) }
+        let (client, running) =
+            Running::start(|counters, stopped| run_service(machine, us, service, nodes, counters, heard(stopped)));
+        Server { client, address, addresses, running }
     }
 
     /// Tells it where the other one is.
@@ -108,13 +102,8 @@ impl Server {
     }
 
     async fn asks(&self) {
-        let asked = timeout(LONG, self.client.call(ArrayRequest::Disconnect)).await.expect("in time");
+        let asked = in_time(self.client.call(ArrayRequest::Disconnect)).await;
         assert!(asked.is_ok(), "{asked:?}");
-    }
-
-    async fn stop(self) {
-        let _ = self.stop.send(());
-        self.task.await.expect("the machine did not panic").expect("the system reported no error");
     }
 }
 
@@ -127,18 +116,18 @@ async fn metadata_servers_ask_each_other_and_follow_one_that_moves() {
         first.asks().await;
         second.asks().await;
     }
-    second.stop().await;
+    second.running.stop().await;
     // Its heir is elsewhere.
     let heir = Server::start(1).await;
     heir.follow(&first, 0);
     let asking = first.client.clone();
     let asked = tokio::spawn(async move { asking.call(ArrayRequest::Disconnect).await });
     first.follow(&heir, 1);
-    assert!(timeout(LONG, asked).await.expect("in time").expect("it does not panic").is_ok());
+    assert!(in_time(asked).await.expect("it does not panic").is_ok());
     heir.asks().await;
     for server in [&first, &heir] {
-        assert_eq!(server.counters.value("connections_refused"), 0);
+        assert_eq!(server.running.counters.value("connections_refused"), 0);
     }
-    first.stop().await;
-    heir.stop().await;
+    first.running.stop().await;
+    heir.running.stop().await;
 }

@@ -1,5 +1,5 @@
 //! The smallest machines that use the whole shell: a device that stores blocks without any ordering, a host that sends it requests and
-//! resends them until they are answered, and a device that sends to another device.
+//! resends them until they are answered, and a device that sends to another device. And peers that are no machines: their frames.
 
 #![allow(dead_code, missing_docs)]
 
@@ -15,16 +15,21 @@ use braid_shell::{
     Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_device, run_host,
     run_server,
 };
-use braid_wire::{Answer, Command, Failure, Managed, Message, Partial, Reply, Request, Step, Task};
+use braid_wire::{Answer, Command, Failure, Frame, Managed, Message, Partial, Reply, Request, Step, Task};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 
 pub const ARRAY: ArrayId = ArrayId([7; 16]);
+pub const MIB: u64 = 1 << 20;
+/// Longer than everything takes.
+pub const LONG: Duration = Duration::from_secs(20);
 const RESEND: Duration = Duration::from_millis(20);
 
 /// Reads and writes blocks at the requested offsets.
@@ -139,8 +144,6 @@ impl ToyHost {
 
     fn command(&self, op: OpId, request: MountRequest) -> (DeviceId, Command) {
         let transaction = TransactionId { host: self.generation, sequence: op.number };
-        let stamp = Stamp::default();
-        let object = ObjectId(1);
         let blocks = |offset: u64, length: usize| BlockRange {
             start: offset / BLOCK_BYTES as u64,
             count: (length / BLOCK_BYTES) as u64,
@@ -148,23 +151,14 @@ impl ToyHost {
         let MountRequest::Host(request) = request else { panic!("the toy host has no files") };
         match request {
             HostRequest::Volume(VolumeRequest::Read { volume, offset, length, .. }) => {
-                let extents = vec![blocks(offset, length)];
-                let command = Command::Read {
-                    transaction,
-                    stamp,
-                    object,
-                    ordering: Ordering::Timestamp,
-                    extents,
-                    want: Want::Data,
-                };
-                (DeviceId(volume.0 as u16), command)
+                (DeviceId(volume.0 as u16), read_command(transaction, blocks(offset, length)))
             }
             HostRequest::Volume(VolumeRequest::Write { volume, offset, data, .. }) => {
                 let range = blocks(offset, data.len());
                 let command = Command::Write {
                     transaction,
-                    stamp,
-                    object,
+                    stamp: Stamp::default(),
+                    object: ObjectId(1),
                     ordering: Ordering::Timestamp,
                     participants: Vec::new(),
                     linkage: Linkage { first: 0, last: 0 },
@@ -181,11 +175,7 @@ impl ToyHost {
     }
 
     fn ask(&self, to: NodeId, command: Command, out: &mut HostEffects) {
-        let (host, epoch) = (self.generation, Epoch(1));
-        out.send(
-            to,
-            Message::Request(Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command }),
-        );
+        out.send(to, request(self.generation, command));
     }
 }
 
@@ -247,6 +237,16 @@ pub struct Running {
 }
 
 impl Running {
+    /// Runs the future that `start` makes; it is to end when the sender is heard of. Returns what else `start` has made.
+    pub fn start<T, F: Future<Output = io::Result<()>> + Send + 'static>(
+        start: impl FnOnce(Arc<Counters>, oneshot::Receiver<()>) -> (T, F),
+    ) -> (T, Running) {
+        let (stop, stopped) = oneshot::channel();
+        let counters = Arc::<Counters>::default();
+        let (made, running) = start(counters.clone(), stopped);
+        (made, Running { counters, stop, task: tokio::spawn(running) })
+    }
+
     /// Stops it and waits for it to end.
     pub async fn stop(self) {
         let _ = self.stop.send(());
@@ -263,31 +263,30 @@ pub async fn start_device(id: u16, file: &Path, address: &Address, engine: Engin
 /// Starts a toy device on an existing listener.
 pub fn start_device_behind(listener: Listener, id: u16, file: &Path, engine: EngineChoice) -> (Address, Running) {
     let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
-    let address = listener.address().clone();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let counters = Arc::new(Counters::default());
     let us = Node { array: ARRAY, id: NodeId::Device(DeviceId(id)) };
-    let running = run_device(ToyDevice::default(), us, disk, engine, listener, counters.clone(), async {
-        let _ = stopped.await;
-    });
-    (address, Running { counters, stop, task: tokio::spawn(running) })
+    Running::start(|counters, stopped| {
+        let address = listener.address().clone();
+        (address, run_device(ToyDevice::default(), us, disk, engine, listener, counters, heard(stopped)))
+    })
+}
+
+/// Returns when a machine is to stop.
+pub async fn heard(stopped: oneshot::Receiver<()>) {
+    let _ = stopped.await;
 }
 
 /// Starts a relay, which hosts know as device `id`, and which sends to device `to`.
 pub async fn start_relay(id: u16, file: &Path, to: u16, address: Address) -> (Address, Running) {
     let listener = Listener::bind(&Address::loopback(0)).await.expect("a place to listen at");
     let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
-    let at = listener.address().clone();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let counters = Arc::new(Counters::default());
     let us = Node { array: ARRAY, id: NodeId::Device(DeviceId(id)) };
     let device = NodeId::Device(DeviceId(to));
     let (_, nodes) = watch::channel([(device, address)].into());
-    let relay = ToyRelay { device };
-    let (_, running) = run_server(relay, us, (disk, EngineChoice::Threads), listener, nodes, counters.clone(), async {
-        let _ = stopped.await;
-    });
-    (at, Running { counters, stop, task: tokio::spawn(running) })
+    let (relay, disk) = (ToyRelay { device }, (disk, EngineChoice::Threads));
+    Running::start(|counters, stopped| {
+        let at = listener.address().clone();
+        (at, run_server(relay, us, disk, listener, nodes, counters, heard(stopped)).1)
+    })
 }
 
 /// Starts a toy host that knows these devices.
@@ -298,14 +297,11 @@ pub fn start_host(
 ) -> (HostClient, watch::Sender<Addresses>, Running) {
     let devices = devices.into_iter().map(|(id, address)| (NodeId::Device(DeviceId(id)), address)).collect();
     let (addresses, devices) = watch::channel(devices);
-    let (stop, stopped) = oneshot::channel::<()>();
-    let counters = Arc::new(Counters::default());
     let us = Node { array, id: NodeId::Host(Generation(generation)) };
     let machine = ToyHost::new(Generation(generation));
-    let (client, running) = run_host(machine, us, devices, counters.clone(), async {
-        let _ = stopped.await;
-    });
-    (client, addresses, Running { counters, stop, task: tokio::spawn(running) })
+    let (client, running) =
+        Running::start(|counters, stopped| run_host(machine, us, devices, counters, heard(stopped)));
+    (client, addresses, running)
 }
 
 /// Reads from a device's disk.
@@ -327,6 +323,54 @@ pub async fn write(client: &HostClient, device: u16, offset: u64, data: Bytes) -
 /// Goes to the device and back without using its disk.
 pub async fn echo(client: &HostClient, device: u16) -> HostOutcome {
     client.call(ArrayRequest::Manage { device: DeviceId(device), task: Task::Flush }).await
+}
+
+/// A read of some blocks.
+pub fn read_command(transaction: TransactionId, range: BlockRange) -> Command {
+    let (stamp, object, ordering) = (Stamp::default(), ObjectId(1), Ordering::Timestamp);
+    Command::Read { transaction, stamp, object, ordering, extents: vec![range], want: Want::Data }
+}
+
+/// A request of a host.
+pub fn request(host: Generation, command: Command) -> Message {
+    let (over, commits) = (Vec::new(), Vec::new());
+    Message::Request(Request { host, epoch: Epoch(1), settled: 0, over, commits, command })
+}
+
+/// A request of a host that is answered without a disk.
+pub fn echo_of(host: u32) -> Message {
+    request(Generation(host), Command::Manage { ticket: 1, task: Task::Flush })
+}
+
+/// A read of 1024 blocks by a host.
+pub fn large_read_of(host: u32, sequence: u64) -> Message {
+    let host = Generation(host);
+    request(host, read_command(TransactionId { host, sequence }, BlockRange::new(0, 1024)))
+}
+
+/// The bytes of a message.
+pub fn encode(array: ArrayId, from: NodeId, to: NodeId, message: Message) -> Vec<u8> {
+    Frame { array, from, to, message }.encode().to_bytes().to_vec()
+}
+
+pub async fn connect(address: &Address) -> TcpStream {
+    let Address::Tcp { host, port } = address else { panic!("a TCP address") };
+    TcpStream::connect((host.as_str(), *port)).await.expect("connected")
+}
+
+/// The output of a future, which must come in time.
+pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    timeout(LONG, future).await.expect("in time")
+}
+
+/// Lets other tasks run until the condition holds.
+pub async fn wait_until(so: impl Fn() -> bool) {
+    let waiting = async {
+        while !so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(waiting).await;
 }
 
 /// A folder that is removed at the end of the test.
