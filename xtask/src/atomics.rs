@@ -1,6 +1,5 @@
 //! `cargo xtask atomics`: compares durable compare-and-swaps of one device with those of an etcd server.
 
-use crate::compare::interrupt::Interrupt;
 use crate::compare::process::{Process, await_listener, free_port, printed_json};
 use crate::compare::progress::Progress;
 use crate::compare::{RoundArguments, measure_in};

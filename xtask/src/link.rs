@@ -2,7 +2,6 @@
 //! own, so that the kernel counts and limits what passes between them.
 
 use crate::compare::array::DEVICES;
-use crate::compare::interrupt::Interrupt;
 use crate::compare::measure_in;
 use crate::compare::process::{Process, output_of};
 use crate::packages::{self, Package};

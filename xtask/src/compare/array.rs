@@ -1,6 +1,5 @@
 //! The Braid array under test: five devices and one NBD host on this machine.
 
-use super::interrupt::Interrupt;
 use super::process::{Process, printed_json};
 use super::system;
 use crate::prelude::*;

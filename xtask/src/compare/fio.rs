@@ -1,7 +1,6 @@
 //! Runs fio, and extracts the results from its JSON output.
 
 use super::Settings;
-use super::interrupt::Interrupt;
 use super::plan::{DEPTH, Load};
 use super::process::{Process, line_of};
 use crate::prelude::*;

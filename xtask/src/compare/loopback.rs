@@ -1,6 +1,5 @@
 //! The throughput of loopback TCP: one thread writes, another reads.
 
-use super::interrupt::Interrupt;
 use crate::prelude::*;
 use anyhow::anyhow;
 use std::io::{Read, Write};

@@ -18,9 +18,9 @@ use crate::packages::{self, Package};
 use crate::prelude::*;
 use array::Array;
 use braid_base::units::{format_size, parse_size};
+use clap::ValueEnum;
 use fio::Fio;
 use folder::Folder;
-use interrupt::Interrupt;
 use plan::{Job, Part, Subject};
 use progress::Progress;
 use qemu::Qemu;
@@ -211,7 +211,7 @@ fn measure(
 impl Settings {
     fn of(arguments: &Arguments) -> Settings {
         let quick = arguments.rounds.quick;
-        let mut parts: Vec<Part> = Part::ALL.to_vec();
+        let mut parts = Part::value_variants().to_vec();
         parts.retain(|part| arguments.only.is_empty() || arguments.only.contains(part));
         Settings {
             rounds: arguments.rounds.rounds(10, 2),

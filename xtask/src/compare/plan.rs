@@ -2,7 +2,7 @@
 
 use crate::posix::name_of;
 
-/// A part of the measurement that `--only` can name.
+/// A part of the measurement that `--only` can name, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// 4 KiB random reads
@@ -32,19 +32,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// All parts, in the order of the report.
-    pub const ALL: [Part; 9] = [
-        Part::Read4k,
-        Part::Write4k,
-        Part::Write1m,
-        Part::Read1m,
-        Part::ReadOne,
-        Part::WriteOne,
-        Part::Node,
-        Part::Memory,
-        Part::Rest,
-    ];
-
     /// The name on the command line.
     pub fn name(self) -> String {
         name_of(&self)

@@ -1,6 +1,5 @@
 //! The NBD server to compare with: `qemu-nbd` on the raw file, over loopback TCP like Braid.
 
-use super::interrupt::Interrupt;
 use super::process::{Process, await_listener, free_port};
 use crate::prelude::*;
 

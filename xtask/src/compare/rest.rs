@@ -1,7 +1,6 @@
 //! The CPU usage of an idle array.
 
 use super::array::Array;
-use super::interrupt::Interrupt;
 use super::system::cpu_time;
 use crate::prelude::*;
 

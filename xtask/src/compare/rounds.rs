@@ -3,7 +3,6 @@
 use super::Settings;
 use super::array::Array;
 use super::fio::{Fio, Target};
-use super::interrupt::Interrupt;
 use super::loopback;
 use super::plan::{Job, MEMORY_LOAD, Subject, order};
 use super::progress::Progress;

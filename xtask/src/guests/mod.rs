@@ -6,7 +6,6 @@
 mod guest;
 
 use crate::compare::array::Array;
-use crate::compare::interrupt::Interrupt;
 use crate::packages::{self, Package};
 use crate::prelude::*;
 use crate::{cargo, run, target_folder};

@@ -5,7 +5,6 @@ mod rounds;
 
 use crate::compare::array::{Array, device_bytes};
 use crate::compare::fio::{Fio, Target};
-use crate::compare::interrupt::Interrupt;
 use crate::compare::progress::Progress;
 use crate::compare::{RoundArguments, Settings, measure_in, size, space_for};
 use crate::packages::{self, Package};

@@ -4,7 +4,6 @@ use super::Figure;
 use super::copy::copy;
 use crate::compare::array::{Array, DEVICES};
 use crate::compare::fio::{Fio, Measured, Target};
-use crate::compare::interrupt::Interrupt;
 use crate::compare::plan::{DEPTH, Load};
 use crate::compare::process::Process;
 use crate::prelude::*;

@@ -12,7 +12,6 @@ mod pjdfstest;
 mod suites;
 mod tools;
 
-use crate::compare::interrupt::Interrupt;
 use crate::prelude::*;
 use crate::{cargo, run, target_folder};
 use clap::ValueEnum;

@@ -1,7 +1,6 @@
 //! An array with a file system that is mounted twice.
 
 use super::outcome::Kind;
-use crate::compare::interrupt::Interrupt;
 use crate::compare::process::Process;
 use crate::prelude::*;
 use crate::run;

@@ -3,7 +3,6 @@
 use super::mounts::On;
 use super::outcome::{Case, Outcome};
 use super::tools::Tools;
-use crate::compare::interrupt::Interrupt;
 use crate::compare::process::Process;
 use crate::prelude::*;
 

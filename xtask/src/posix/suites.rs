@@ -4,7 +4,6 @@
 use super::mounts::On;
 use super::outcome::{Case, Kind, Outcome};
 use super::tools::Tools;
-use crate::compare::interrupt::Interrupt;
 use crate::compare::process::Process;
 use crate::packages::Package;
 use crate::prelude::*;
