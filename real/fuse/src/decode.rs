@@ -162,20 +162,14 @@ pub fn decode(request: &Bytes) -> Result<Request, DecodeError> {
 fn operation(opcode: u32, body: &mut Body) -> Option<Operation> {
     let operation = match opcode {
         opcode::INIT => body.init()?,
-        opcode::FORGET => {
-            body.structure::<ForgetIn>()?;
-            Operation::Forget(Vec::new())
-        }
+        opcode::FORGET => body.structure::<ForgetIn>().map(|_| Operation::Forget(Vec::new()))?,
         opcode::BATCH_FORGET => {
             let BatchForgetIn { count, .. } = body.structure()?;
             let others = (0..count).map(|_| body.structure::<ForgetOne>().map(|one| one.nodeid));
             Operation::Forget(others.collect::<Option<_>>()?)
         }
         opcode::STATFS => Operation::StatFileSystem,
-        opcode::INTERRUPT => {
-            let InterruptIn { unique } = body.structure()?;
-            Operation::Interrupt(unique)
-        }
+        opcode::INTERRUPT => Operation::Interrupt(body.structure::<InterruptIn>()?.unique),
         opcode::DESTROY => Operation::Destroy,
         opcode::LOOKUP..=opcode::LINK | opcode::RENAME2 => return named(opcode, body),
         _ => return open_file(opcode, body),
@@ -198,10 +192,7 @@ fn named(opcode: u32, body: &mut Body) -> Option<Operation> {
             let MknodIn { mode, rdev, .. } = body.structure()?;
             Operation::MakeNode { mode, device: rdev, name: body.last_name()? }
         }
-        opcode::MKDIR => {
-            let MkdirIn { mode, .. } = body.structure()?;
-            Operation::MakeDirectory { mode, name: body.last_name()? }
-        }
+        opcode::MKDIR => Operation::MakeDirectory { mode: body.structure::<MkdirIn>()?.mode, name: body.last_name()? },
         opcode::UNLINK => Operation::Unlink(body.last_name()?),
         opcode::RMDIR => Operation::RemoveDirectory(body.last_name()?),
         opcode::RENAME => {
@@ -212,10 +203,7 @@ fn named(opcode: u32, body: &mut Body) -> Option<Operation> {
             let Rename2In { newdir, flags, .. } = body.structure()?;
             Operation::Rename { new_parent: newdir, flags, name: body.name()?, new_name: body.last_name()? }
         }
-        opcode::LINK => {
-            let LinkIn { oldnodeid } = body.structure()?;
-            Operation::Link { inode: oldnodeid, name: body.last_name()? }
-        }
+        opcode::LINK => Operation::Link { inode: body.structure::<LinkIn>()?.oldnodeid, name: body.last_name()? },
         _ => Operation::Unknown,
     };
     Some(operation)
@@ -224,10 +212,7 @@ fn named(opcode: u32, body: &mut Body) -> Option<Operation> {
 /// Requests about open files and directories.
 fn open_file(opcode: u32, body: &mut Body) -> Option<Operation> {
     let operation = match opcode {
-        opcode::OPEN => {
-            let OpenIn { flags, .. } = body.structure()?;
-            Operation::Open(flags)
-        }
+        opcode::OPEN => Operation::Open(body.structure::<OpenIn>()?.flags),
         opcode::CREATE => {
             let CreateIn { flags, mode, .. } = body.structure()?;
             Operation::Create { flags, mode, name: body.last_name()? }
@@ -251,35 +236,17 @@ fn open_file(opcode: u32, body: &mut Body) -> Option<Operation> {
             let FlushIn { fh, lock_owner, .. } = body.structure()?;
             Operation::Flush { handle: fh, owner: lock_owner }
         }
-        opcode::RELEASE => {
-            let ReleaseIn { fh, .. } = body.structure()?;
-            Operation::Release(fh)
-        }
-        opcode::FSYNC => {
-            let FsyncIn { fh, .. } = body.structure()?;
-            Operation::Sync(fh)
-        }
+        opcode::RELEASE => Operation::Release(body.structure::<ReleaseIn>()?.fh),
+        opcode::FSYNC => Operation::Sync(body.structure::<FsyncIn>()?.fh),
         opcode::LSEEK => Operation::Seek(body.structure()?),
-        opcode::LISTXATTR => {
-            let GetxattrIn { size, .. } = body.structure()?;
-            Operation::ListAttributes(size)
-        }
-        opcode::OPENDIR => {
-            body.structure::<OpenIn>()?;
-            Operation::OpenDirectory
-        }
+        opcode::LISTXATTR => Operation::ListAttributes(body.structure::<GetxattrIn>()?.size),
+        opcode::OPENDIR => body.structure::<OpenIn>().map(|_| Operation::OpenDirectory)?,
         opcode::READDIR => {
             let ReadIn { offset, size, .. } = body.structure()?;
             Operation::ReadDirectory { offset, room: size }
         }
-        opcode::RELEASEDIR => {
-            body.structure::<ReleaseIn>()?;
-            Operation::ReleaseDirectory
-        }
-        opcode::FSYNCDIR => {
-            body.structure::<FsyncIn>()?;
-            Operation::SyncDirectory
-        }
+        opcode::RELEASEDIR => body.structure::<ReleaseIn>().map(|_| Operation::ReleaseDirectory)?,
+        opcode::FSYNCDIR => body.structure::<FsyncIn>().map(|_| Operation::SyncDirectory)?,
         opcode::GETLK => Operation::TestLock(body.lock()?),
         opcode::SETLK => Operation::SetLock { lock: body.lock()?, waits: false },
         opcode::SETLKW => Operation::SetLock { lock: body.lock()?, waits: true },
