@@ -1,12 +1,13 @@
 //! A whole array in a temporary folder, run by `braid up`.
 
-use crate::Scratch;
 use crate::daemon::{Daemon, has_ended_within, signal};
-use crate::program::{Outcome, braid};
+use crate::program::{Outcome, braid, braid_bin};
 use crate::scratch::path_text;
+use crate::{Client, Scratch};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Arguments for five devices that are small enough to be checked block by block quickly.
@@ -101,6 +102,12 @@ impl Array {
         Ok(())
     }
 
+    /// It can't be started without more: with this exit status and code, and these words.
+    #[track_caller]
+    pub fn assert_start_refused(&mut self, status: i32, code: &str, words: &[&str]) {
+        self.try_start(&[]).expect_err("it must not start").refused_naming(status, code, words);
+    }
+
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -132,11 +139,15 @@ impl Array {
         text(&self.ready()["volumes"][0]["nbd"])
     }
 
+    /// The address of another volume there.
+    pub fn nbd_of(&self, volume: &str) -> String {
+        let first = self.nbd();
+        format!("{}/{volume}", first.rsplit_once('/').expect("it names a volume").0)
+    }
+
     /// Starts another NBD server, with a host of its own. Returns it with the address of the first volume.
     pub fn host(&self) -> (Daemon, String) {
-        let arguments = ["nbd", "--array", path_text(&self.dir), "--listen", "127.0.0.1:0", "--json"];
-        let daemon =
-            Daemon::start(&arguments, &self.scratch.path("nbd.log")).unwrap_or_else(|outcome| panic!("{outcome}"));
+        let daemon = self.daemon("nbd", &["nbd", "--listen", "127.0.0.1:0"]);
         let uri = text(&daemon.ready["volumes"][0]["nbd"]);
         (daemon, uri)
     }
@@ -144,6 +155,19 @@ impl Array {
     /// Runs a command on it, with `--json`.
     pub fn braid(&self, arguments: &[&str]) -> Outcome {
         braid(&[arguments, &["--array", path_text(&self.dir), "--json"]].concat())
+    }
+
+    /// The output for people of a command on it, which must succeed.
+    #[track_caller]
+    pub fn told(&self, arguments: &[&str]) -> String {
+        braid(&[arguments, &["--array", path_text(&self.dir)]].concat()).done().stdout
+    }
+
+    /// A command on it, not started yet.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(braid_bin());
+        command.args(arguments).arg("--array").arg(&self.dir);
+        command
     }
 
     /// The output of `braid status`, which must succeed.
@@ -154,18 +178,32 @@ impl Array {
     /// The events of a kind, in their order.
     pub fn events(&self, kind: &str) -> Vec<Value> {
         let told = self.braid(&["events"]).done().json();
-        let all = told["events"].as_array().expect("events are listed").iter();
+        let all = items(&told["events"]).iter();
         all.filter(|event| event["kind"] == kind).cloned().collect()
+    }
+
+    /// The process that serves a shard of a file system; none while no process does.
+    pub fn metadata_server(&self, file_system: &str, shard: usize) -> Option<u32> {
+        let status = self.braid(&["fs", "status", file_system]).done().json();
+        let server = &status["file_systems"][0]["servers"][shard];
+        (server["state"] == "serving").then(|| pid_of(server))
+    }
+
+    /// Checks all of a file system.
+    #[track_caller]
+    pub fn assert_files_sound(&self, file_system: &str) {
+        let checked = self.braid(&["fs", "check", file_system]).done().json();
+        assert_eq!((&checked["sound"], number(&checked["omitted"])), (&Value::Bool(true), 0), "{checked}");
     }
 
     /// The current process of a device.
     pub fn device_pid(&self, device: usize) -> u32 {
-        number(&self.status()["devices"][device]["pid"]) as u32
+        pid_of(&self.status()["devices"][device])
     }
 
     /// The current process of the monitor.
     pub fn monitor_pid(&self) -> u32 {
-        number(&self.status()["monitor"]["pid"]) as u32
+        pid_of(&self.status()["monitor"])
     }
 
     /// The membership state of a device: `in`, `unavailable`, `returning`, `out`.
@@ -181,8 +219,14 @@ impl Array {
 
     /// The processes of all devices when the array was ready.
     pub fn first_device_pids(&self) -> Vec<u32> {
-        let devices = self.ready()["devices"].as_array().expect("devices are listed");
+        let devices = items(&self.ready()["devices"]);
         devices.iter().filter_map(|device| device["pid"].as_u64()).map(|pid| pid as u32).collect()
+    }
+
+    /// The devices of a volume, in their order.
+    pub fn devices_of(&self, volume: &str) -> Vec<usize> {
+        let info = self.braid(&["volume", "info", volume]).done().json();
+        items(&info["volume"]["devices"]).iter().map(|device| number(device) as usize).collect()
     }
 
     pub fn device_file(&self, device: usize) -> PathBuf {
@@ -196,30 +240,42 @@ impl Array {
         signal(pid, Signal::KILL);
         self.await_status(&format!("device {device} serves again"), |status| {
             let entry = &status["devices"][device];
-            entry["state"] == "serving" && number(&entry["pid"]) as u32 != pid
+            entry["state"] == "serving" && pid_of(entry) != pid
         });
         begun.elapsed()
+    }
+
+    /// Waits until a device has this membership state. Returns the status with that state.
+    #[track_caller]
+    pub fn await_member(&self, device: usize, state: &str) -> Value {
+        self.await_status(&format!("device {device} is {state}"), |status| {
+            status["devices"][device]["member_state"] == state
+        })
+    }
+
+    /// Waits until no device is out.
+    #[track_caller]
+    pub fn await_all_in(&self) {
+        self.await_status("all devices are in", |status| {
+            items(&status["devices"]).iter().all(|device| device["member_state"] == "in")
+        });
     }
 
     /// Polls the status until the condition holds. Returns that status.
     #[track_caller]
     pub fn await_status(&self, what: &str, wished: impl Fn(&Value) -> bool) -> Value {
-        let begun = Instant::now();
-        loop {
+        crate::poll_until(LIMIT, || {
             let status = self.status();
-            if wished(&status) {
-                return status;
-            }
-            assert!(begun.elapsed() < LIMIT, "timed out after {LIMIT:?}: {what}: {status:#}");
-        }
+            if wished(&status) { Ok(status) } else { Err(format!("{what}: {status:#}")) }
+        })
     }
 
     /// Waits until the supervisor's host has renewed its lease this many times: at each renewal, it checks for expired leases.
     #[track_caller]
     pub fn await_renewals(&self, times: u32) {
-        let is_supervisor = |host: &&Value| number(&host["pid"]) as u32 == self.supervisor().pid();
+        let is_supervisor = |host: &&Value| pid_of(host) == self.supervisor().pid();
         let status = self.status();
-        let host = status["hosts"].as_array().expect("hosts are listed").iter().find(is_supervisor);
+        let host = items(&status["hosts"]).iter().find(is_supervisor);
         let generation = number(&host.expect("it has a lease")["generation"]);
         let file = self.dir.join(format!("hosts/{generation}.heartbeat"));
         let look = || std::fs::read_to_string(&file).expect("it renews its lease");
@@ -227,6 +283,13 @@ impl Array {
             let before = look();
             crate::wait_until("the supervisor renews its lease", LIMIT, || look() != before);
         }
+    }
+
+    /// The first volume contains this.
+    #[track_caller]
+    pub fn assert_reads(&self, offset: u64, content: &[u8]) {
+        let there = Client::open(&self.nbd()).read(offset, content.len()).expect("a read works");
+        assert!(there == content, "the written data is readable, from {offset} on");
     }
 
     /// Compares every stripe of a volume with its parity, and every unit with its reconstruction from the others.
@@ -257,28 +320,46 @@ impl Array {
     pub fn start_daemons(&mut self) -> Vec<Daemon> {
         let addresses = self.give_addresses();
         let mut daemons = vec![self.daemon("monitord", &["monitord"]), self.daemon("lockd", &["lockd"])];
-        for (device, address) in addresses.iter().enumerate() {
-            let file = self.device_file(device);
-            let arguments = ["device", "serve", path_text(&file), "--listen", address];
-            daemons.push(self.daemon(&format!("device-{device}"), &arguments));
-        }
+        let serve = |(device, address): (usize, &String)| self.serve_device(device, address, &[]);
+        daemons.extend(addresses.iter().enumerate().map(serve));
         daemons
+    }
+
+    /// Starts the daemon of a device, with these further arguments.
+    #[track_caller]
+    pub fn serve_device(&self, device: usize, address: &str, more: &[&str]) -> Daemon {
+        let file = self.device_file(device);
+        let serve = ["device", "serve", path_text(&file), "--listen", address];
+        self.daemon(&format!("device-{device}"), &[&serve, more].concat())
     }
 
     /// Ends `braid up`, and gives each device a fixed address, which is returned.
     pub fn give_addresses(&mut self) -> Vec<String> {
         self.down();
-        let file = self.dir.join("array.json");
-        let mut description: Value =
-            serde_json::from_slice(&std::fs::read(&file).expect("it is always there")).expect("JSON");
-        let devices = description["devices"].as_array_mut().expect("devices are listed");
         let address = |device| format!("unix:{}", self.scratch.text(&format!("d{device}.sock")));
-        let addresses: Vec<_> = (0..devices.len()).map(address).collect();
-        for (entry, address) in devices.iter_mut().zip(&addresses) {
-            entry["address"] = address.as_str().into();
-        }
-        std::fs::write(&file, description.to_string()).expect("it can be written");
+        let addresses: Vec<_> = (0..items(&self.description()["devices"]).len()).map(address).collect();
+        addresses.iter().enumerate().for_each(|(device, address)| self.set_address(device, address));
         addresses
+    }
+
+    /// Gives a device a fixed address.
+    pub fn set_address(&self, device: usize, address: &str) {
+        self.describe(|description| description["devices"][device]["address"] = address.into());
+    }
+
+    /// What the array's folder says of it.
+    #[track_caller]
+    pub fn description(&self) -> Value {
+        let description = std::fs::read(self.dir.join("array.json")).expect("it is always there");
+        serde_json::from_slice(&description).expect("it is replaced as a whole")
+    }
+
+    /// Replaces what the array's folder says of it.
+    pub fn describe(&self, change: impl FnOnce(&mut Value)) {
+        let (mut description, next) = (self.description(), self.dir.join("array.json.next"));
+        change(&mut description);
+        std::fs::write(&next, description.to_string()).expect("it can be written");
+        std::fs::rename(next, self.dir.join("array.json")).expect("it can be replaced");
     }
 
     /// Starts a daemon of the array. Its log gets this name.
@@ -292,7 +373,7 @@ impl Array {
     /// `kill -9` of all processes.
     pub fn kill(&mut self) {
         let status = self.status();
-        let devices = status["devices"].as_array().expect("devices are listed");
+        let devices = items(&status["devices"]);
         let pids: Vec<u32> = devices
             .iter()
             .chain([&status["monitor"]])
@@ -319,6 +400,25 @@ pub fn gone(pids: &[u32]) {
     for pid in pids {
         assert!(has_ended_within(*pid, LIMIT), "process {pid} is still running");
     }
+}
+
+/// The elements of a list in a command's output.
+#[track_caller]
+pub fn items(value: &Value) -> &[Value] {
+    value.as_array().unwrap_or_else(|| panic!("a list was expected, not {value}"))
+}
+
+/// What a check of `braid doctor` has found, in its report.
+#[track_caller]
+pub fn findings<'a>(report: &'a Value, check: &str) -> &'a [Value] {
+    let found = items(&report["checks"]).iter().find(|entry| entry["name"] == check);
+    items(&found.expect("there is such a check")["findings"])
+}
+
+/// The process of an entry in a command's output.
+#[track_caller]
+pub fn pid_of(entry: &Value) -> u32 {
+    number(&entry["pid"]) as u32
 }
 
 /// A number in a command's output.

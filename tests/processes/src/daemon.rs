@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ const END_LIMIT: Duration = Duration::from_secs(40);
 pub struct Daemon {
     child: Child,
     line: String,
-    lines: Receiver<String>,
+    /// Only one thread reads them; others look at the rest.
+    lines: Mutex<Receiver<String>>,
     log: PathBuf,
     /// Its announcement that it is ready.
     pub ready: Value,
@@ -56,8 +58,8 @@ impl Daemon {
             }
         });
         let line = format!("braid {}", arguments.join(" "));
-        let mut daemon = Daemon { child, line, lines, log: log.to_path_buf(), ready: Value::Null };
-        let first = match daemon.lines.recv_timeout(READY_LIMIT) {
+        let mut daemon = Daemon { child, line, lines: Mutex::new(lines), log: log.to_path_buf(), ready: Value::Null };
+        let first = match daemon.lines().recv_timeout(READY_LIMIT) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => String::new(),
             Err(RecvTimeoutError::Timeout) => panic!("not ready after {READY_LIMIT:?}: {}", daemon.line),
@@ -68,13 +70,17 @@ impl Daemon {
             return Ok(daemon);
         }
         let status = daemon.end_within(END_LIMIT);
-        let rest: Vec<String> = daemon.lines.iter().collect();
+        let rest: Vec<String> = daemon.lines().iter().collect();
         Err(Outcome {
             line: daemon.line.clone(),
             status,
             stdout: [&[first], &rest[..]].concat().join("\n"),
             stderr: daemon.log(),
         })
+    }
+
+    fn lines(&mut self) -> &mut Receiver<String> {
+        self.lines.get_mut().expect("no reader panics")
     }
 
     /// The PID.
@@ -123,6 +129,32 @@ impl Drop for Daemon {
 /// Sends a signal to a process that the test or its array has started.
 pub fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).expect("a PID is not zero"), signal).expect("the process exists");
+}
+
+/// A suspended process, resumed when dropped.
+#[derive(Debug)]
+pub struct Stopped(u32);
+
+impl Stopped {
+    /// Suspends a process.
+    pub fn new(pid: u32) -> Stopped {
+        signal(pid, Signal::STOP);
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, Signal::CONT);
+    }
+}
+
+/// Waits until a suspended process runs no more, or has ended: the signal arrives after the call that sends it.
+pub fn await_stopped(pid: u32) {
+    crate::wait_until("the process is suspended or has ended", Duration::from_secs(10), || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("no one has waited for its end");
+        matches!(stat.rsplit(") ").next().and_then(|fields| fields.chars().next()), Some('T' | 'Z'))
+    });
 }
 
 /// Waits until a process, a child of this one or not, has ended. Returns false if it takes longer than `limit`.

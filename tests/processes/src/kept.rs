@@ -4,9 +4,9 @@
 //! depends on nothing but this file, so that arrays packed by earlier builds are checked by the same code. What is added to it later must
 //! be looked for in newer arrays alone.
 
-use crate::array::{Array, number};
+use crate::array::{Array, items};
 use crate::console::root;
-use crate::program::{Outcome, run};
+use crate::program::run;
 use crate::scratch::path_text;
 use crate::{Client, Scratch};
 use serde_json::Value;
@@ -114,7 +114,7 @@ pub fn fill_sharded(array: &Array) {
 pub fn assert_content(array: &Array) {
     array.await_status("everything serves", |status| {
         let is = |part: &Value, state: &str| part["state"] == state;
-        let volumes = status["volumes"].as_array().expect("volumes are listed");
+        let volumes = items(&status["volumes"]);
         volumes.iter().all(|volume| is(volume, "healthy")) && is(&status["file_systems"][0], "serving")
     });
     let mut volume = Client::open(&array.nbd());
@@ -124,31 +124,31 @@ pub fn assert_content(array: &Array) {
         assert!(read == wished, "block {block} of the volume has its content");
     }
     drop(volume);
-    assert_eq!(plain(array, &["object", "read", "1:5"]), object_content());
-    assert_eq!(plain(array, &["attr", "get", "1:5", "1.1"]), "kept\n");
-    assert_eq!(plain(array, &["attr", "get", "1:5", "1.2"]), "int:41\n");
-    assert_eq!(plain(array, &["attr", "get", "names:3", "2.1"]), "on two devices\n");
+    assert_eq!(array.told(&["object", "read", "1:5"]), object_content());
+    assert_eq!(array.told(&["attr", "get", "1:5", "1.1"]), "kept\n");
+    assert_eq!(array.told(&["attr", "get", "1:5", "1.2"]), "int:41\n");
+    assert_eq!(array.told(&["attr", "get", "names:3", "2.1"]), "on two devices\n");
     for file in 1..FILES {
-        let read = plain(array, &["fs", "cat", &format!("home:/tree/folder/file-{file}")]);
+        let read = array.told(&["fs", "cat", &format!("home:/tree/folder/file-{file}")]);
         assert!(read == file_content(file), "file {file} has its content");
     }
-    assert_eq!(plain(array, &["fs", "cat", "home:/tree/link"]), file_content(1));
+    assert_eq!(array.told(&["fs", "cat", "home:/tree/link"]), file_content(1));
     array.braid(&["fs", "cat", "home:/tree/folder/file-0"]).refused(3, "no-such-file");
     assert!(!array.events("scrub-ended").is_empty());
     let devices = array.braid(&["device", "list"]).done().json();
-    assert_eq!(devices["spares"].as_array().map(Vec::len), Some(1), "{devices}");
+    assert_eq!(items(&devices["spares"]).len(), 1, "{devices}");
 
     for name in ["vol0", "names", "locked"] {
         array.assert_sound(name);
     }
-    assert_files_sound(array, "home");
+    array.assert_files_sound("home");
 }
 
 /// Asserts that an array has what [`fill_sharded`] has put into it, and is sound.
 #[track_caller]
 pub fn assert_sharded_content(array: &Array) {
     array.await_status("both servers serve", |status| status["file_systems"][0]["state"] == "serving");
-    let cat = |path: &str| plain(array, &["fs", "cat", &format!("{SHARDED}:/{path}")]);
+    let cat = |path: &str| array.told(&["fs", "cat", &format!("{SHARDED}:/{path}")]);
     for file in [1, 3] {
         assert!(cat(&format!("folder/file-{file}")) == file_content(file), "file {file} has its content");
     }
@@ -157,13 +157,7 @@ pub fn assert_sharded_content(array: &Array) {
         let path = format!("{SHARDED}:/folder/{gone}");
         array.braid(&["fs", "cat", &path]).refused(3, "no-such-file");
     }
-    assert_files_sound(array, SHARDED);
-}
-
-#[track_caller]
-fn assert_files_sound(array: &Array, name: &str) {
-    let checked = array.braid(&["fs", "check", name]).done().json();
-    assert_eq!((&checked["sound"], number(&checked["omitted"])), (&Value::Bool(true), 0), "{checked}");
+    array.assert_files_sound(SHARDED);
 }
 
 /// Writes to everything, so that what an earlier build has made is changed, too.
@@ -173,7 +167,7 @@ pub fn assert_writable(array: &Array) {
     assert_eq!(volume.read(0, BLOCK).expect("a read works"), [7; BLOCK]);
     volume.write(0, &block_content(0)).expect("a write works");
     drop(volume);
-    assert_eq!(plain(array, &["attr", "add", "1:5", "1.3", "1"]), "0\n");
+    assert_eq!(array.told(&["attr", "add", "1:5", "1.3", "1"]), "0\n");
     array.braid(&["attr", "set", "names:4", "2.1", "new"]).done();
     array.braid(&["fs", "mkdir", "home:/new"]).done();
 }
@@ -194,11 +188,4 @@ fn object_content() -> String {
 
 fn file_content(file: usize) -> String {
     format!("a line of file {file}\n").repeat(FILE_LINES)
-}
-
-/// The output of a command as text.
-fn plain(array: &Array, arguments: &[&str]) -> String {
-    let arguments = [arguments, &["--array", path_text(array.dir())]].concat();
-    let Outcome { stdout, .. } = crate::program::braid(&arguments).done();
-    stdout
 }

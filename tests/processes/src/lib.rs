@@ -46,9 +46,17 @@ pub fn soak() -> bool {
 
 /// Polls until `condition` holds. For conditions that are not announced; fails after `limit`.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    poll_until(limit, || condition().then_some(()).ok_or_else(|| what.to_string()));
+}
+
+/// Polls until something is found; fails after `limit`, and says what was not.
+pub fn poll_until<T>(limit: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
     let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < limit, "timed out after {limit:?}: {what}");
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(missing) => assert!(begun.elapsed() < limit, "timed out after {limit:?}: {missing}"),
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
 }

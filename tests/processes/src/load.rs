@@ -4,6 +4,7 @@
 //! of the same blocks and stripes at the same time, while each cell has one writer that knows its expected content. A worker uses all
 //! hosts in turn, and reads through one host what it wrote through another.
 
+use crate::array::Array;
 use crate::data::{noise, seed};
 use crate::nbd::{Client, ESHUTDOWN, Refusal};
 use braid_base::Rng;
@@ -54,8 +55,6 @@ pub struct Record {
     cells: Vec<Vec<Cell>>,
     /// Operations completed.
     pub operations: u64,
-    /// The longest operation.
-    pub longest: Duration,
 }
 
 /// The expected content of one cell.
@@ -128,6 +127,14 @@ impl Load {
         self.take_longest()
     }
 
+    /// As [`Load::pause`], which is printed, and must not be longer than `most`.
+    #[track_caller]
+    pub fn assert_pause(&self, what: &str, most: Duration) {
+        let pause = self.pause();
+        println!("{what}: the longest pause of a writer was {pause:?}");
+        assert!(pause <= most, "{what}: {pause:?}");
+    }
+
     /// Waits until more operations have been completed.
     #[track_caller]
     pub fn go_on(&self) {
@@ -168,13 +175,21 @@ impl Load {
         self.ended()
     }
 
+    /// Ends the writers. What they have written is found through each of these servers, and the first volume is sound.
+    #[track_caller]
+    pub fn assert_kept(self, array: &Array, uris: &[&str]) {
+        let mut record = self.stop();
+        uris.iter().for_each(|uri| record.verify(uri));
+        array.assert_sound("vol0");
+    }
+
     /// Waits until all writers have ended, because they were told to or have no server left.
     #[track_caller]
     pub fn ended(self) -> Record {
         let joined: Vec<_> = self.workers.into_iter().map(JoinHandle::join).collect();
         let cells = joined.into_iter().map(|cells| cells.expect("a writer has failed: its message is above")).collect();
         let done = self.shared.done();
-        Record { plan: self.plan, cells, operations: done.operations, longest: done.longest }
+        Record { plan: self.plan, cells, operations: done.operations }
     }
 }
 
@@ -249,6 +264,11 @@ impl Worker<'_> {
 }
 
 impl Plan {
+    /// The same, but each worker uses one server.
+    pub fn apart(hosts: &[impl AsRef<str>]) -> Plan {
+        Plan { apart: true, ..Plan::of(hosts) }
+    }
+
     /// Four workers through these servers, none of which may fail. Workers share blocks and stripes.
     pub fn of(hosts: &[impl AsRef<str>]) -> Plan {
         let hosts = hosts.iter().map(|uri| uri.as_ref().to_string()).collect();

@@ -64,7 +64,7 @@ fn a_lock_and_a_directory_on_an_attribute_volume_outlive_a_device() {
 
     let shown = array.braid(&["recipe", "directory", "names", "names:1"]).done().json();
     let entry = |entry: &serde_json::Value| (text(&entry["name"]), number(&entry["target"]));
-    let names: BTreeMap<String, u64> = shown["names"].as_array().expect("a list").iter().map(entry).collect();
+    let names: BTreeMap<String, u64> = items(&shown["names"]).iter().map(entry).collect();
     let wished = (0..2 * NAMES).map(|number| (format!("name-{number}"), number));
     assert_eq!(names, wished.collect(), "all names are there, from before and from after");
 }
@@ -89,8 +89,7 @@ fn an_attribute_volume_is_not_served_over_nbd() {
     assert!(names["nbd"].is_null() && names["nbd_unix"].is_null(), "NBD would refuse it: {names}");
     array.down();
     array.start(&[]);
-    let served: Vec<_> =
-        array.ready()["volumes"].as_array().expect("a list").iter().map(|v| text(&v["name"])).collect();
+    let served: Vec<_> = items(&array.ready()["volumes"]).iter().map(|v| text(&v["name"])).collect();
     assert_eq!(served, ["vol0"]);
     // The volume exists all the same.
     array.braid(&["volume", "info", "names"]).done();

@@ -1,7 +1,6 @@
 //! A disk that can't be written at some place: its users see no error, and the status shows it.
 
 use crate::prelude::*;
-use braid_processes::Client;
 
 /// Makes the writes of one process fail in a range of bytes.
 const LIBRARY: &str = include_str!("bad_places.c");
@@ -47,7 +46,7 @@ fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
         .await_status("the device has said so", |status| status["devices"][DEVICE]["condition"] == "disk-errors")["devices"]
         [DEVICE];
     assert!(number(&device["counters"]["write_errors"]) > 0, "{device:#}");
-    let bad = |status: &serde_json::Value| -> Vec<u64> {
+    let bad = |status: &Value| -> Vec<u64> {
         (0..5).map(|device| number(&status["devices"][device]["counters"]["slots_bad"])).collect()
     };
     let expected: Vec<u64> = (0..5).map(|device| u64::from(device == DEVICE)).collect();
@@ -57,9 +56,7 @@ fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
     let events = array.braid(&["events"]).done().stdout;
     assert!(events.contains("disk-errors"), "{events}");
     let report = array.braid(&["doctor"]).failed_check();
-    let checks = report["checks"].as_array().expect("checks are listed");
-    let disks = checks.iter().find(|check| check["name"] == "disks").expect("there is such a check");
-    assert_eq!(disks["findings"][0]["subject"], format!("device d{DEVICE}"), "{report:#}");
+    assert_eq!(findings(&report, "disks")[0]["subject"], format!("device d{DEVICE}"), "{report:#}");
     drop(client);
     array.down();
     // The bad slot is recorded durably.

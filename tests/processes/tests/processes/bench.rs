@@ -3,8 +3,6 @@
 //! Runs are short: no assertion depends on speed.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use serde_json::Value;
 
 /// Arguments for an array with space for a volume of the bench in addition to the first volume.
 const ROOMY: [&str; 4] = ["--size", "128MiB", "--volume", "vol0:32MiB"];
@@ -29,7 +27,7 @@ fn real(value: &Value) -> f64 {
 }
 
 fn runs(series: &Value) -> Vec<&Value> {
-    series["runs"].as_array().expect("runs are listed").iter().collect()
+    items(&series["runs"]).iter().collect()
 }
 
 #[test]
@@ -39,7 +37,7 @@ fn figures_are_what_the_protocol_costs_and_nothing_stays() {
         let said = bench(&scratch, &["--reads", reads]).done().json();
         assert_empty(&scratch);
         assert_eq!(number(&said["seed"]), 7);
-        let series = said["series"].as_array().expect("series are listed");
+        let series = items(&said["series"]);
         let ways: Vec<String> = series.iter().map(|series| text(&series["settings"]["a"]["through"])).collect();
         assert_eq!(ways, ["direct", "nbd"], "both, if none is named");
         for series in series {
@@ -98,9 +96,7 @@ fn other_programs_and_placements_are_compared_on_arrays_of_their_own() {
     let binary = format!("binary={}", braid_bin().display());
     let said = bench(&scratch, &["--versus", &binary, "--versus", "in-process", "--pairs", "1"]).done().json();
     assert_empty(&scratch);
-    let [series] = &said["series"].as_array().expect("series are listed")[..] else {
-        panic!("another program is driven through NBD only: {said}")
-    };
+    let [series] = items(&said["series"]) else { panic!("another program is driven through NBD only: {said}") };
     assert_eq!(series["settings"]["b"]["through"], "nbd");
     for run in runs(series) {
         let of_devices = &run["figures"]["cpu_us_per_operation_devices"];
@@ -120,7 +116,7 @@ fn the_orderings_stand_beside_each_other_with_what_each_costs() {
         let arguments = [&["bench", "orderings", "--scratch", &folder], &short[..], place].concat();
         let said = braid(&arguments).done().json();
         assert_empty(&scratch);
-        let orderings = said["orderings"].as_array().expect("they are listed");
+        let orderings = items(&said["orderings"]);
         let names: Vec<String> = orderings.iter().map(|ordering| text(&ordering["ordering"])).collect();
         assert_eq!(names, ["none", "server-lock", "callback-lock", "device-lock", "timestamp"]);
         let figure = |ordering: usize, name: &str| real(&orderings[ordering]["medians"][name]);
@@ -129,7 +125,7 @@ fn the_orderings_stand_beside_each_other_with_what_each_costs() {
             assert!(figure(index, "latency_mean_us") >= figure(index, "latency_p50_us") / 2.0, "{ordering}");
             let ratio = real(&ordering["ratios"]["operations_per_second"]["ratio"]);
             assert!(if index == 0 { ratio == 1.0 } else { ratio > 0.0 }, "{ordering}");
-            assert_eq!(ordering["runs"].as_array().expect("runs are listed").len(), 1);
+            assert_eq!(items(&ordering["runs"]).len(), 1);
         }
         assert_eq!(figure(0, "delayed_percent"), 0.0, "no operation is delayed: {said}");
         // A request and an answer to lock and to unlock; heartbeats add few messages.
@@ -156,7 +152,7 @@ fn locks_of_devices_stand_beside_those_of_a_lock_server() {
     let line = ["bench", "locks", "--scratch", &scratch.text(""), "--processes", "4", "--out", &out];
     let said = braid(&[&line[..], &["--devices", "1,2", "--objects", "1,20"], &short[..]].concat()).done().json();
     assert_empty(&scratch);
-    let rows = said["rows"].as_array().expect("rows are listed");
+    let rows = items(&said["rows"]);
     let figure = |series: &str, x: u64, metric: &str| {
         let found = rows.iter().find(|row| row["series"] == series && row["x"] == x as f64 && row["metric"] == metric);
         real(&found.unwrap_or_else(|| panic!("no {metric} of {series} at {x}: {said}"))["ours"])
@@ -175,8 +171,7 @@ fn locks_of_devices_stand_beside_those_of_a_lock_server() {
     let line = ["bench", "locks", "--contention", "--scratch", &scratch.text(""), "--processes", "1,3"];
     let said = braid(&[&line[..], &short[..]].concat()).done().json();
     assert_empty(&scratch);
-    let efficiencies =
-        said["rows"].as_array().expect("rows are listed").iter().filter(|row| row["metric"] == "efficiency");
+    let efficiencies = items(&said["rows"]).iter().filter(|row| row["metric"] == "efficiency");
     let (mut seen, mut panels) = (0, std::collections::BTreeSet::new());
     for row in efficiencies {
         let alone = row["x"] == 1.0 || row["series"] == "uncontended";
@@ -195,20 +190,19 @@ fn on_an_array_that_is_there_only_a_volume_of_its_own_is_touched() {
     Client::open(&array.nbd()).write(0, &content).expect("a write works");
     let arguments = [&["bench"], &SHORT[..], &["--reads", "50", "--clients", "2", "--block-max", "64KiB"]].concat();
     let said = array.braid(&arguments).done().json();
-    for series in said["series"].as_array().expect("series are listed") {
+    for series in items(&said["series"]) {
         assert!(real(&runs(series)[0]["figures"]["operations_per_second"]) > 0.0, "{series}");
     }
     let status = array.status();
-    assert_eq!(status["volumes"].as_array().map(Vec::len), Some(1), "{status}");
-    assert_eq!(status["hosts"].as_array().map(Vec::len), Some(1), "its hosts are gone: {status}");
-    let there = Client::open(&array.nbd()).read(0, content.len()).expect("a read works");
-    assert!(there == content, "what was there is as it was");
+    assert_eq!(items(&status["volumes"]).len(), 1, "{status}");
+    assert_eq!(items(&status["hosts"]).len(), 1, "its hosts are gone: {status}");
+    array.assert_reads(0, &content);
     array.assert_sound("vol0");
     let refused = array.braid(&["bench", "--size", "100GiB"]).refused(1, "device-full");
     assert!(refused.contains("free"), "{refused}");
     array.braid(&["bench", "--in-process"]).refused(2, "usage");
     array.braid(&["bench", "--versus", "devices=3"]).refused(2, "usage");
-    assert_eq!(array.status()["volumes"].as_array().map(Vec::len), Some(1));
+    assert_eq!(items(&array.status()["volumes"]).len(), 1);
 }
 
 #[test]
@@ -231,8 +225,7 @@ fn a_bench_that_can_not_measure_is_refused_and_creates_nothing() {
     let folder = scratch.text("");
     for (arguments, status, code, word) in refused {
         let line = [&["bench", "--json", "--scratch", &folder], arguments].concat();
-        let said = braid(&line).refused(status, code);
-        assert!(said.contains(word), "{arguments:?} is told of {word}: {said}");
+        braid(&line).refused_naming(status, code, &[word]);
         assert_empty(&scratch);
     }
     braid(&["bench", "--json", "--array", &scratch.text("nowhere")]).refused(3, "no-array");
@@ -291,7 +284,7 @@ fn endless(scratch: &Scratch, arguments: &[&str]) -> (Endless, Vec<u32>) {
         let mut answers = hosts.filter(|host| host["role"] == "bench").map(|host| &host["counters"]["answers"]);
         answers.any(|count| count.as_u64().is_some_and(|count| count > 1000))
     });
-    let devices = status["devices"].as_array().expect("devices are listed");
+    let devices = items(&status["devices"]);
     let pids = devices.iter().map(|device| &device["pid"]).chain([&status["pid"]]);
     (bench, pids.map(|pid| number(pid) as u32).collect())
 }

@@ -2,7 +2,6 @@
 //! processes of an array.
 
 use crate::prelude::*;
-use braid_processes::nbd::Client;
 
 /// Sets the wall clock of a process ahead by the seconds in the file `$CLOCK_AHEAD`: eight bytes, which may change at any time.
 const LIBRARY: &str = r#"

@@ -1,9 +1,6 @@
 //! `kill -9` of devices, servers, and all processes, under writers that know the expected content.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use braid_processes::array::LEASE;
-use serde_json::Value;
 
 /// The longest pause that a single failure may cause.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
@@ -25,8 +22,7 @@ fn each_device_may_be_killed_under_load_without_an_error() {
             load.take_longest()
         );
     }
-    load.stop().verify_through(&[&other, &array.nbd()]);
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&other, &array.nbd()]);
 }
 
 #[test]
@@ -36,11 +32,8 @@ fn a_killed_host_stops_the_others_for_no_longer_than_its_lease() {
     let load = Load::running(Plan { hosts_may_go: true, ..Plan::of(&[&array.nbd(), &other]) });
     host.kill();
     load.go_on();
-    let pause = load.pause();
-    println!("after a host was killed, the longest pause of a writer was {pause:?}");
-    assert!(pause <= PAUSE_MAX, "{pause:?}");
-    load.stop().verify(&array.nbd());
-    array.assert_sound("vol0");
+    load.assert_pause("a host was killed", PAUSE_MAX);
+    load.assert_kept(&array, &[&array.nbd()]);
 }
 
 #[test]
@@ -52,8 +45,7 @@ fn all_acknowledged_writes_survive_a_kill_of_all_processes() {
         let mut client = Client::open(&other);
         client.trim(0, SMALL_BYTES as u32).expect("space can be discarded");
         let plan = Plan::of(&[&array.nbd(), &other]);
-        let load = Load::start(Plan { hosts_may_go: true, cells, cell_bytes, ..plan });
-        load.go_on();
+        let load = Load::running(Plan { hosts_may_go: true, cells, cell_bytes, ..plan });
         array.kill();
         host.kill();
         let mut record = load.ended();
@@ -70,8 +62,7 @@ fn an_array_in_one_process_keeps_the_same_promises() {
     let mut array = Array::up(&[&SMALL[..], &["--in-process"]].concat());
     assert!(array.first_device_pids().iter().all(|pid| *pid == array.supervisor().pid()));
     let (host, other) = array.host();
-    let load = Load::start(Plan { hosts_may_go: true, ..Plan::of(&[&array.nbd(), &other]) });
-    load.go_on();
+    let load = Load::running(Plan { hosts_may_go: true, ..Plan::of(&[&array.nbd(), &other]) });
     array.give_away_supervisor().kill();
     // The second host outlives its devices; it is told to end while requests wait.
     host.kill();
@@ -93,10 +84,10 @@ fn when_an_array_is_ready_all_its_devices_have_leases() {
         array.start(&[]);
         let shown = std::fs::read(array.dir().join("monitor.json")).expect("the monitor shows itself");
         let shown: Value = serde_json::from_slice(&shown).expect("it is JSON");
-        let devices = shown["report"]["devices"].as_array().expect("devices are listed");
+        let devices = items(&shown["report"]["devices"]);
         let has_lease = |device: &Value| device["member_state"] == "in" && device["heard_millis"].is_number();
         assert!(devices.len() == 5 && devices.iter().all(has_lease), "{shown:#}");
-        assert_eq!(number(&shown["pid"]) as u32, array.monitor_pid(), "it is the one that runs");
+        assert_eq!(pid_of(&shown), array.monitor_pid(), "it is the one that runs");
         // Longer than the monitor waits after its start for members to report.
         let (mut client, begun) = (Client::open(&array.nbd()), Instant::now());
         while begun.elapsed() < LEASE {

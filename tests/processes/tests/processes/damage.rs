@@ -2,10 +2,8 @@
 
 use crate::prelude::*;
 use braid_base::checksum::crc32c;
-use braid_processes::Client;
 use braid_processes::nbd::ENOSPC;
 use braid_processes::scratch::{Mount, disk};
-use serde_json::Value;
 
 const UNIT: usize = 65_536;
 /// The offsets of the two copies of the superblock.
@@ -22,12 +20,6 @@ fn written() -> (Array, Vec<u8>) {
     (array, content)
 }
 
-#[track_caller]
-fn assert_there(array: &Array, content: &[u8]) {
-    let there = Client::open(&array.nbd()).read(0, content.len()).expect("a read works");
-    assert!(there == content, "the written data is readable");
-}
-
 /// Changes bytes of a file.
 fn change(file: &Path, at: u64, length: usize, change: impl FnOnce(&mut [u8])) {
     let file = File::options().read(true).write(true).open(file).expect("it exists");
@@ -40,9 +32,7 @@ fn change(file: &Path, at: u64, length: usize, change: impl FnOnce(&mut [u8])) {
 /// Corrupts blocks of the second unit of the volume, whose content is unique, so that it is found. Returns the devices of the volume, and the
 /// file of the device that has the unit.
 fn corrupt(array: &Array, content: &[u8], blocks: &[usize]) -> (Vec<usize>, PathBuf) {
-    let info = array.braid(&["volume", "info", "vol0"]).done().json();
-    let devices = info["volume"]["devices"].as_array().into_iter().flatten();
-    let devices: Vec<usize> = devices.map(|device| number(device) as usize).collect();
+    let devices = array.devices_of("vol0");
     let file = array.device_file(devices[1]);
     let inspected = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();
     let data = number(&inspected["data"]["offset"]) as usize;
@@ -63,19 +53,17 @@ fn a_device_of_another_array_is_refused_by_name() {
     let (file, aside) = (array.device_file(2), array.scratch().path("aside"));
     std::fs::rename(&file, &aside).expect("it can be moved");
     std::fs::copy(other.device_file(2), &file).expect("it can be copied");
-    let said = array.try_start(&[]).expect_err("it is another array's").refused(1, "wrong-array");
-    assert!(said.contains("device-2.braid"), "{said}");
+    array.assert_start_refused(1, "wrong-array", &["device-2.braid"]);
     // Another device of the same array is refused, too.
     std::fs::copy(array.device_file(3), &file).expect("it can be copied");
     let said = array.try_start(&[]).expect_err("it is another device").refused(1, "wrong-device");
     assert!(said.contains("exchanged") && !said.contains("--degraded"), "{said}");
     std::fs::remove_file(&file).expect("it can be removed");
-    let said = array.try_start(&[]).expect_err("it is not there").refused(3, "no-such-file");
-    assert!(said.contains("device-2.braid"), "{said}");
+    array.assert_start_refused(3, "no-such-file", &["device-2.braid"]);
     assert!(!file.exists(), "a missing device is not created again");
     std::fs::rename(&aside, &file).expect("it can be moved back");
     array.start(&[]);
-    assert_there(&array, &content);
+    array.assert_reads(0, &content);
     // On a busy machine, the monitor may have marked it out while it was missing.
     array.await_volume(0, "healthy");
     array.assert_sound("vol0");
@@ -90,18 +78,20 @@ fn one_superblock_is_enough_and_without_both_a_device_is_refused() {
         // A start and an end rewrite both copies, so that a damaged copy does not remain until the other one is damaged, too.
         damage(copy);
         array.start(&[]);
-        assert_there(&array, &content);
+        array.assert_reads(0, &content);
         array.down();
     }
     COPIES.into_iter().for_each(damage);
-    let said = array.try_start(&[]).expect_err("both are damaged").refused(4, "superblock-damaged");
-    assert!(said.contains("device-1.braid"), "{said}");
-    let said = braid(&["device", "inspect", path_text(&file), "--json"]).refused(4, "superblock-damaged");
-    assert!(said.contains("device-1.braid"), "{said}");
+    array.assert_start_refused(4, "superblock-damaged", &["device-1.braid"]);
+    braid(&["device", "inspect", path_text(&file), "--json"]).refused_naming(
+        4,
+        "superblock-damaged",
+        &["device-1.braid"],
+    );
     // Nothing else was damaged: with the copies restored, everything is readable again.
     COPIES.into_iter().for_each(damage);
     array.start(&[]);
-    assert_there(&array, &content);
+    array.assert_reads(0, &content);
 }
 
 #[test]
@@ -119,12 +109,11 @@ fn a_device_of_a_newer_format_and_a_file_that_is_none_are_refused() {
     };
     let format = number(&braid(&["device", "inspect", path_text(&file), "--json"]).done().json()["format"]) as u8;
     set_format(format + 1);
-    let said = array.try_start(&[]).expect_err("it is too new").refused(1, "newer-format");
-    assert!(said.contains(&(format + 1).to_string()) && said.contains("device-4.braid"), "{said}");
+    array.assert_start_refused(1, "newer-format", &[&(format + 1).to_string(), "device-4.braid"]);
     braid(&["device", "check", path_text(&file), "--json"]).refused(1, "newer-format");
     set_format(format);
     array.start(&[]);
-    assert_there(&array, &content);
+    array.assert_reads(0, &content);
     std::fs::write(array.scratch().path("none"), [0; 1 << 20]).expect("it can be written");
     braid(&["device", "serve", &array.scratch().text("none"), "--json"]).refused(1, "not-a-device");
 }
@@ -147,10 +136,10 @@ fn a_truncated_device_is_refused_and_keeps_what_it_has() {
     let whole = number(&inspected["size_bytes"]);
     let resize = |length| File::options().write(true).open(&file).and_then(|file| file.set_len(length));
     resize(whole - 4096).expect("it can be cut");
-    array.try_start(&[]).expect_err("it was cut").refused(4, "device-truncated");
+    array.assert_start_refused(4, "device-truncated", &[]);
     resize(whole).expect("it can be prolonged");
     array.start(&[]);
-    assert_there(&array, &content);
+    array.assert_reads(0, &content);
 }
 
 #[test]
@@ -167,8 +156,8 @@ fn a_corrupt_block_is_reconstructed_and_never_served() {
     // Otherwise it would soon be repaired.
     array.braid(&["rebuild", "pause"]).done();
     // A host that starts now knows of the pause before it reads.
-    let (_host, uri) = array.host();
-    let mut client = Client::open(&uri);
+    let host = array.daemon("nbd", &["nbd", "--listen", "127.0.0.1:0"]);
+    let mut client = Client::open(&text(&host.ready["volumes"][0]["nbd"]));
     let begin = UNIT as u64 + 4096;
     assert!(client.read(begin, 4096).expect("the others know it") == content[UNIT + 4096..][..4096]);
     assert!(client.read(0, content.len()).expect("a read works") == content, "the written data is readable");
@@ -196,7 +185,7 @@ fn a_corrupt_block_is_reconstructed_and_never_served() {
     array.braid(&["rebuild", "resume"]).done();
     signal(array.device_pid(parity), Signal::CONT);
     array.await_volume(0, "healthy");
-    assert_there(&array, &content);
+    array.assert_reads(0, &content);
     array.assert_sound("vol0");
 }
 
@@ -221,9 +210,9 @@ fn a_scrub_finds_checksum_errors_and_repairs_them_on_request() {
     assert_eq!(scrub(&["--repair"], 0), (2, 2), "it is repaired");
     assert_eq!(number(&array.status()["devices"][device]["corrupt_blocks"]), 2, "each block is counted once");
     assert_eq!(scrub(&[], 0), (0, 0), "nothing is left of it");
-    assert_there(&array, &content);
+    array.assert_reads(0, &content);
     let events = array.braid(&["events"]).done().json();
-    let events = events["events"].as_array().expect("events are listed");
+    let events = items(&events["events"]);
     let of_volume = events.iter().filter(|event| event["volume"] == "vol0");
     let kinds: Vec<&str> = of_volume.filter_map(|event| event["kind"].as_str()).collect();
     let (begun, found, repaired, ended) =
@@ -236,7 +225,7 @@ fn an_array_comes_up_without_a_device_on_request_and_resynchronises_it_later() {
     let (mut array, content) = written();
     let (file, aside) = (array.device_file(2), array.scratch().path("aside"));
     std::fs::rename(&file, &aside).expect("it can be moved");
-    array.try_start(&[]).expect_err("it is not there").refused(3, "no-such-file");
+    array.assert_start_refused(3, "no-such-file", &[]);
     array.start(&["--degraded"]);
     let status = array.status();
     assert_eq!(status["volumes"][0]["state"], "degraded", "it is served when the array is ready: {status:#}");
@@ -244,7 +233,7 @@ fn an_array_comes_up_without_a_device_on_request_and_resynchronises_it_later() {
     let told: Vec<_> = array.events("daemon-down").iter().map(|event| event["device"].clone()).collect();
     assert_eq!(told, [2]);
     assert!(status["devices"][2]["state"].as_str().is_some_and(|state| state.starts_with("down: ")), "{status:#}");
-    assert_there(&array, &content);
+    array.assert_reads(0, &content);
     let newer = noise(seed(), 16 * UNIT);
     Client::open(&array.nbd()).write(5000, &newer).expect("a write works");
     let restarts = number(&array.status()["devices"][2]["restarts"]);
@@ -256,8 +245,7 @@ fn an_array_comes_up_without_a_device_on_request_and_resynchronises_it_later() {
     std::fs::rename(&aside, &file).expect("it can be moved back");
     array.start(&[]);
     array.await_volume(0, "healthy");
-    let there = Client::open(&array.nbd()).read(5000, newer.len()).expect("a read works");
-    assert!(there == newer, "the data written meanwhile is readable");
+    array.assert_reads(5000, &newer);
     array.assert_sound("vol0");
 }
 
@@ -306,7 +294,7 @@ fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
         assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == piece(number, 0));
         client.write((number as u64) << 20, &piece(number, 1)).expect("what has its space can be written over");
     }
-    assert_there(&array, &content);
+    array.assert_reads(0, &content);
     let status = array.await_volume(0, "healthy");
     assert_eq!(number(&status["epoch"]), 1, "no device was taken out: {status:#}");
     std::fs::remove_file(&ballast).expect("it can be removed");

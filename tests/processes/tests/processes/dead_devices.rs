@@ -1,7 +1,6 @@
 //! Devices that fail for good: their process is killed, and their disk is lost. The others continue, and new disks are rebuilt from them.
 
 use crate::prelude::*;
-use braid_processes::Client;
 
 const HALF: usize = 1 << 20;
 
@@ -12,10 +11,6 @@ fn die(array: &Array, device: usize, file: &Path) {
     signal(pid, Signal::KILL);
 }
 
-fn await_member_state(array: &Array, device: usize, member_state: &str) {
-    array.await_status(member_state, |status| status["devices"][device]["member_state"] == member_state);
-}
-
 #[test]
 fn three_copies_survive_two_dead_disks_and_both_are_filled_again() {
     let array = Array::up(&["--devices", "3", "--layout", "raid1:3", "--size", "64MiB", "--volume", "vol0:32MiB"]);
@@ -24,7 +19,7 @@ fn three_copies_survive_two_dead_disks_and_both_are_filled_again() {
     client.write(0, &content[..HALF]).expect("a write works");
     for device in [0, 1] {
         die(&array, device, &array.device_file(device));
-        await_member_state(&array, device, "out");
+        array.await_member(device, "out");
         // Each operation succeeds in the degraded array.
         client.write(HALF as u64, &content[HALF..]).expect("a write works");
         assert!(client.read(0, content.len()).expect("a read works") == content);
@@ -38,7 +33,7 @@ fn three_copies_survive_two_dead_disks_and_both_are_filled_again() {
     // Now the array survives the loss of any of the new disks.
     let last = array.device_file(2);
     die(&array, 2, &last);
-    await_member_state(&array, 2, "out");
+    array.await_member(2, "out");
     assert!(client.read(0, content.len()).expect("a read works") == content);
 }
 
@@ -49,16 +44,16 @@ fn a_dead_device_that_holds_nothing_keeps_no_other_from_coming_back() {
     let mut client = Client::open(&array.nbd());
     client.write(0, &content[..HALF]).expect("a write works");
     array.braid(&["device", "add"]).done();
-    await_member_state(&array, 5, "in");
+    array.await_member(5, "in");
     die(&array, 5, &array.device_file(5));
     array.await_status("the others serve without it", |status| status["devices"][5]["member_state"] != "in");
 
     let pid = array.device_pid(1);
     signal(pid, Signal::STOP);
-    await_member_state(&array, 1, "out");
+    array.await_member(1, "out");
     client.write(HALF as u64, &content[HALF..]).expect("a write works");
     signal(pid, Signal::CONT);
-    await_member_state(&array, 1, "in");
+    array.await_member(1, "in");
     array.await_volume(0, "healthy");
     assert!(client.read(0, content.len()).expect("a read works") == content);
     array.assert_sound("vol0");

@@ -4,19 +4,14 @@
 use crate::clocks::WallClock;
 use crate::prelude::*;
 use crate::state_from_devices::await_copies;
-use braid_processes::Client;
-use serde_json::Value;
 use std::fs::Permissions;
 
 /// How long something may take until it is found.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The findings of a check with this severity: subjects and texts.
-fn findings(report: &Value, check: &str, severity: &str) -> Vec<(String, String)> {
-    let checks = report["checks"].as_array().expect("checks are listed");
-    let check = checks.iter().find(|entry| entry["name"] == check).expect("there is such a check");
-    let findings = check["findings"].as_array().expect("findings are listed").iter();
-    let findings = findings.filter(|finding| finding["severity"] == severity);
+fn severe(report: &Value, check: &str, severity: &str) -> Vec<(String, String)> {
+    let findings = findings(report, check).iter().filter(|finding| finding["severity"] == severity);
     findings.map(|finding| (text(&finding["subject"]), text(&finding["text"]))).collect()
 }
 
@@ -27,7 +22,7 @@ fn await_finding(array: &Array, check: &str, severity: &str, subject: &str) -> (
     wait_until(&format!("{check} finds {subject}"), LIMIT, || {
         let outcome = array.braid(&["doctor"]);
         let report = outcome.json();
-        found = findings(&report, check, severity).into_iter().find(|(of, _)| of.starts_with(subject));
+        found = severe(&report, check, severity).into_iter().find(|(of, _)| of.starts_with(subject));
         assert!(found.is_none() || outcome.status == Some(1), "{outcome}");
         found.is_some()
     });
@@ -36,13 +31,8 @@ fn await_finding(array: &Array, check: &str, severity: &str, subject: &str) -> (
 
 /// The entry of a host in the status.
 fn entry_of(status: &Value, host: &Daemon) -> Option<Value> {
-    let hosts = status["hosts"].as_array().expect("hosts are listed");
+    let hosts = items(&status["hosts"]);
     hosts.iter().find(|other| other["pid"] == host.pid()).cloned()
-}
-
-/// The output of `braid status` as text.
-fn status_text(array: &Array) -> String {
-    braid(&["status", "--array", path_text(array.dir())]).done().stdout
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -64,8 +54,8 @@ fn the_doctor_checks_all_of_a_sound_array_and_finds_nothing() {
         outcome.status == Some(0) && report["not_checked"] == 0 && report["notes"] == 0
     });
     assert_eq!((number(&report["errors"]), number(&report["warnings"])), (0, 0), "{report:#}");
-    assert!(!status_text(&array).contains("doctor:"));
-    let text = braid(&["doctor", "--verbose", "--array", path_text(array.dir())]).done().stdout;
+    assert!(!array.told(&["status"]).contains("doctor:"));
+    let text = array.told(&["doctor", "--verbose"]);
     assert!(text.contains("nothing is wrong") && text.contains("  clocks: "), "{text}");
 }
 
@@ -94,7 +84,7 @@ fn an_array_that_is_down_is_checked_as_far_as_possible() {
         let path = dir.join(name);
         std::fs::rename(&path, &moved).unwrap();
         content.into_iter().for_each(|content| std::fs::write(&path, content).unwrap());
-        let found = findings(&array.braid(&["doctor"]).failed_check(), "start", "error");
+        let found = severe(&array.braid(&["doctor"]).failed_check(), "start", "error");
         let said = array.try_start(&[]).expect_err(name).json()["error"].clone();
         assert_eq!(found[0].1, format!("can't be started: {}", text(&said["message"])), "{name}");
         assert!(!said["hint"].is_null(), "{name}: {said}");
@@ -103,7 +93,7 @@ fn an_array_that_is_down_is_checked_as_far_as_possible() {
     }
     std::fs::rename(dir.join("hosts"), &moved).unwrap();
     let report = array.braid(&["doctor"]).done().json();
-    assert_eq!((findings(&report, "device-files", "error"), findings(&report, "start", "error")), (vec![], vec![]));
+    assert_eq!((severe(&report, "device-files", "error"), severe(&report, "start", "error")), (vec![], vec![]));
     std::fs::rename(&moved, dir.join("hosts")).unwrap();
     let cases: [(&str, &dyn Fn()); 4] = [
         ("neither a file nor a disk", &|| {
@@ -119,12 +109,12 @@ fn an_array_that_is_down_is_checked_as_far_as_possible() {
     ];
     for (text, provoke) in cases {
         provoke();
-        let found = findings(&array.braid(&["doctor"]).failed_check(), "device-files", "error");
+        let found = severe(&array.braid(&["doctor"]).failed_check(), "device-files", "error");
         assert!(found.len() == 1 && found[0].0.contains("d2") && found[0].1.contains(text), "{text}: {found:?}");
     }
     assert!(number(&report["not_checked"]) > 5, "{report:#}");
     set_mode(&array.dir().join("array.json"), 0o644);
-    let found = findings(&array.braid(&["doctor"]).failed_check(), "modes", "warning");
+    let found = severe(&array.braid(&["doctor"]).failed_check(), "modes", "warning");
     assert!(matches!(&found[..], [(file, text)] if file.ends_with("array.json") && text.contains("0644")), "{found:?}");
 }
 
@@ -134,7 +124,7 @@ fn silent_daemons_and_hosts_are_found_and_the_status_says_so() {
     let pid = array.device_pid(3);
     signal(pid, Signal::STOP);
     assert!(await_finding(&array, "daemons", "error", "device d3").1.contains(&format!("suspended (process {pid})")));
-    let shown = status_text(&array);
+    let shown = array.told(&["status"]);
     assert!(shown.contains("\ndoctor: ") && shown.contains("braid doctor"), "{shown}");
     assert!(number(&array.status()["doctor"]["warnings"]) > 0);
     signal(pid, Signal::CONT);
@@ -172,7 +162,7 @@ fn a_daemon_that_crashes_is_an_event_and_a_finding() {
         assert!(text(&event["text"]).contains(how), "{event}");
     }
     assert_eq!(number(&events()[0]["device"]), 1);
-    let killed = findings(&array.braid(&["doctor"]).json(), "crashes", "note");
+    let killed = severe(&array.braid(&["doctor"]).json(), "crashes", "note");
     assert!(killed.iter().any(|(of, told)| of.starts_with("device ") && told.contains("SIGKILL")), "{killed:?}");
     let (_, told) = await_finding(&array, "crashes", "warning", "the monitor");
     assert!(told.contains("SIGABRT"), "{told}");
@@ -204,7 +194,7 @@ fn a_transaction_that_nobody_can_decide_is_found() {
     assert!(text.contains("undecided"), "{text}");
     signal(silent, Signal::CONT);
     wait_until("they are decided", LIMIT, || counter("orphans") == 0 && counter("undecided") == 0);
-    assert_eq!(findings(&array.braid(&["doctor"]).json(), "transactions", "error"), []);
+    assert_eq!(severe(&array.braid(&["doctor"]).json(), "transactions", "error"), []);
 }
 
 #[test]
@@ -217,7 +207,7 @@ fn a_clock_that_differs_is_found() {
     let bin = braid_bin();
     let arguments = [path_text(&bin), "doctor", "--json", "--array", path_text(array.dir())];
     let outcome = run("env", &[&launcher[..], &arguments].concat());
-    let found = findings(&outcome.failed_check(), "clocks", "error");
+    let found = severe(&outcome.failed_check(), "clocks", "error");
     let of_devices = found.iter().filter(|(subject, _)| subject.starts_with("device")).count();
     assert_eq!(of_devices, 5, "{found:?}");
     assert!(found.iter().all(|(_, text)| text.contains("behind")), "{found:?}");
@@ -234,11 +224,7 @@ fn a_program_that_was_replaced_is_found() {
     // The first argument is the program that the launcher is to execute; it executes the copy.
     let script = format!("shift; exec {} \"$@\"", path_text(&program));
     array.try_start_by(&["sh", "-c", &script, "sh"], &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
-    assert_eq!(
-        findings(&array.braid(&["doctor"]).json(), "versions", "warning"),
-        [],
-        "it is another program, and there"
-    );
+    assert_eq!(severe(&array.braid(&["doctor"]).json(), "versions", "warning"), [], "it is another program, and there");
     std::fs::remove_file(&program).expect("it is ours");
     let (_, text) = await_finding(&array, "versions", "warning", "the array");
     assert!(text.contains("device d0") && text.contains("the monitor"), "{text}");
@@ -256,8 +242,7 @@ fn a_folder_or_a_description_that_others_can_change_is_refused() {
             let said = array.braid(command).refused(1, "untrusted");
             assert!(said.contains("chmod"), "it says what to do: {said}");
         }
-        let refused = array.try_start(&[]).expect_err("it is refused");
-        refused.refused(1, "untrusted");
+        array.assert_start_refused(1, "untrusted", &[]);
         set_mode(path, private);
     }
     array.start(&[]);
@@ -270,19 +255,14 @@ fn a_description_does_not_have_files_elsewhere_overwritten() {
     array.down();
     let victim = array.scratch().path("victim");
     std::fs::write(&victim, "precious").expect("there is room");
-    let path = array.dir().join("array.json");
-    let mut description: Value =
-        serde_json::from_slice(&std::fs::read(&path).expect("it is there")).expect("it is JSON");
-    description["created"] = false.into();
-    description["devices"][0]["file"] = path_text(&victim).into();
-    std::fs::write(&path, description.to_string()).expect("it is ours");
-    let Outcome { status, .. } = array.try_start(&[]).expect_err("it is refused");
-    assert_ne!(status, Some(0));
-    assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "precious");
-    description["created"] = true.into();
-    std::fs::write(&path, description.to_string()).expect("it is ours");
-    array.try_start(&[]).expect_err("it is no device of this array");
-    assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "precious");
+    array.describe(|description| description["devices"][0]["file"] = path_text(&victim).into());
+    // It is no device of this array, either.
+    for created in [false, true] {
+        array.describe(|description| description["created"] = created.into());
+        let refused = array.try_start(&[]).expect_err("it is refused");
+        assert_ne!(refused.status, Some(0), "created: {created}");
+        assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "precious", "created: {created}");
+    }
 }
 
 /// Files are private whatever the user's mask is.

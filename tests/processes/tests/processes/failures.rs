@@ -2,9 +2,7 @@
 //! see a pause only, and `braid status` shows the cause.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use braid_processes::array::{LEASE, LEASE_DEFAULT};
-use serde_json::Value;
+use braid_processes::array::LEASE_DEFAULT;
 
 /// The longest pause that a single failure may cause.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
@@ -19,24 +17,11 @@ fn short(lease: Duration) -> Duration {
     lease / 2
 }
 
-/// Each worker uses one host; cells of different workers share blocks and stripes.
-fn plan(hosts: &[&str]) -> Plan {
-    Plan { apart: true, ..Plan::of(hosts) }
-}
-
 /// Waits for operations through each host. No pause since the last check may be longer than a single failure may cause.
 #[track_caller]
 fn assert_goes_on(load: &Load, what: &str) {
-    assert_pauses(load, what, PAUSE_MAX);
-}
-
-/// Like [`assert_goes_on`], with another limit of pauses.
-#[track_caller]
-fn assert_pauses(load: &Load, what: &str, most: Duration) {
     load.go_on();
-    let pause = load.pause();
-    println!("{what}: the longest pause of a writer was {pause:?}");
-    assert!(pause <= most, "{what}: {pause:?}");
+    load.assert_pause(what, PAUSE_MAX);
 }
 
 #[track_caller]
@@ -53,7 +38,7 @@ fn assert_volume(status: &Value, volume: usize, state: &str, lacks: &[usize]) {
 fn a_suspended_device_is_marked_out_and_resynchronised_when_resumed() {
     let array = Array::small();
     let (_host, other) = array.host();
-    let load = Load::running(plan(&[&array.nbd(), &other]));
+    let load = Load::running(Plan::apart(&[&array.nbd(), &other]));
     for device in [1, 4] {
         let pid = array.device_pid(device);
         signal(pid, Signal::STOP);
@@ -91,46 +76,42 @@ fn a_suspended_device_is_marked_out_and_resynchronised_when_resumed() {
         println!("device {device} was back in after {:?}", begun.elapsed());
         assert_goes_on(&load, &format!("device {device} has come back"));
     }
-    load.stop().verify_through(&[&other, &array.nbd()]);
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&other, &array.nbd()]);
 }
 
 #[test]
 fn a_device_that_is_killed_and_soon_back_is_not_even_taken_out() {
     let array = Array::patient();
     let (_host, other) = array.host();
-    let load = Load::running(plan(&[&array.nbd(), &other]));
+    let load = Load::running(Plan::apart(&[&array.nbd(), &other]));
     for device in 0..5 {
         array.kill_device(device);
         assert_goes_on(&load, &format!("device {device} was killed"));
     }
     assert_eq!(number(&array.status()["epoch"]), 1, "the same devices were in all the time");
-    load.stop().verify(&other);
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&other]);
 }
 
 #[test]
 fn the_monitor_may_die_or_be_suspended_without_an_error() {
     let array = Array::patient();
     let (_host, other) = array.host();
-    let load = Load::running(plan(&[&array.nbd(), &other]));
+    let load = Load::running(Plan::apart(&[&array.nbd(), &other]));
 
     let pid = array.monitor_pid();
     signal(pid, Signal::KILL);
     array.await_status("the monitor serves again", |status| {
-        status["monitor"]["state"] == "serving" && number(&status["monitor"]["pid"]) as u32 != pid
+        status["monitor"]["state"] == "serving" && pid_of(&status["monitor"]) != pid
     });
-    let pause = load.pause();
-    println!("the monitor was killed: the longest pause of a writer was {pause:?}");
-    assert!(pause < Duration::from_secs(1), "data does not pass it: {pause:?}");
+    // Data does not pass it.
+    load.assert_pause("the monitor was killed", Duration::from_secs(1));
 
     let pid = array.monitor_pid();
     signal(pid, Signal::STOP);
     std::thread::sleep(short(LEASE_DEFAULT));
     signal(pid, Signal::CONT);
-    let pause = load.pause();
-    println!("the monitor was suspended for {:?}: the longest pause of a writer was {pause:?}", short(LEASE_DEFAULT));
-    assert!(pause < Duration::from_secs(1), "leases are longer than that: {pause:?}");
+    // Leases are longer than that.
+    load.assert_pause(&format!("the monitor was suspended for {:?}", short(LEASE_DEFAULT)), Duration::from_secs(1));
 
     // Longer than all leases: the array stops, and then continues as before.
     signal(pid, Signal::STOP);
@@ -143,8 +124,7 @@ fn the_monitor_may_die_or_be_suspended_without_an_error() {
     array.await_volume(0, "healthy");
     println!("the monitor was suspended for longer: the longest pause of a writer was {:?}", load.pause());
     assert_eq!(number(&array.status()["epoch"]), 1, "no device was taken out while the monitor was suspended");
-    load.stop().verify(&other);
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&other]);
 }
 
 #[test]
@@ -153,7 +133,7 @@ fn a_host_that_stands_still_finds_its_work_again_and_others_go_on() {
         let array = Array::small();
         let (host, other) = array.host();
         array.braid(&["volume", "set-ordering", "vol0", ordering]).done();
-        let load = Load::running(plan(&[&array.nbd(), &other]));
+        let load = Load::running(Plan::apart(&[&array.nbd(), &other]));
         load.take_longest_through(0);
         signal(host.pid(), Signal::STOP);
         let begun = Instant::now();
@@ -168,8 +148,7 @@ fn a_host_that_stands_still_finds_its_work_again_and_others_go_on() {
         load.go_on_through(1);
         load.go_on_through(0);
         println!("{ordering}: its own clients waited {:?}", load.take_longest_through(1));
-        load.stop().verify_through(&[&array.nbd(), &other]);
-        array.assert_sound("vol0");
+        load.assert_kept(&array, &[&array.nbd(), &other]);
     }
 }
 
@@ -180,15 +159,14 @@ fn a_lock_server_that_stands_still_is_waited_for() {
     for ordering in ["server-lock", "callback-lock"] {
         array.braid(&["volume", "set-ordering", "vol0", ordering]).done();
         Client::open(&other).trim(0, 32 << 20).expect("writers begin with zeros");
-        let load = Load::running(plan(&[&array.nbd(), &other]));
-        let pid = number(&array.status()["lock_servers"][0]["pid"]) as u32;
+        let load = Load::running(Plan::apart(&[&array.nbd(), &other]));
+        let pid = pid_of(&array.status()["lock_servers"][0]);
         signal(pid, Signal::STOP);
         array.await_status("its silence is seen", |status| status["lock_servers"][0]["state"] != "serving");
         signal(pid, Signal::CONT);
         println!("{ordering}: the lock server was suspended: the longest pause was {:?}", load.pause());
-        assert_eq!(number(&array.status()["lock_servers"][0]["pid"]) as u32, pid, "a suspended process is not killed");
-        load.stop().verify(&array.nbd());
-        array.assert_sound("vol0");
+        assert_eq!(pid_of(&array.status()["lock_servers"][0]), pid, "a suspended process is not killed");
+        load.assert_kept(&array, &[&array.nbd()]);
     }
 }
 
@@ -197,8 +175,7 @@ fn when_up_itself_dies_the_other_hosts_wait_for_the_next_one() {
     let mut array = Array::small();
     let (_host, other) = array.host();
     // Through the other host only: the host of `up` was killed with it.
-    let load = Load::start(plan(&[&other]));
-    load.go_on();
+    let load = Load::running(Plan::apart(&[&other]));
     signal(array.supervisor().pid(), Signal::STOP);
     load.take_longest();
     load.go_on();
@@ -207,20 +184,18 @@ fn when_up_itself_dies_the_other_hosts_wait_for_the_next_one() {
     signal(array.supervisor().pid(), Signal::CONT);
     let pids = array.first_device_pids();
     array.give_away_supervisor().kill();
-    braid_processes::array::gone(&pids);
+    gone(&pids);
     array.start(&[]);
     println!("up was killed, and started again: the longest pause of a writer was {:?}", load.pause());
     array.await_volume(0, "healthy");
-    load.stop().verify(&other);
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&other]);
 }
 
 #[test]
 fn all_acknowledged_writes_survive_a_kill_of_all_processes_while_a_device_is_out() {
     let mut array = Array::small();
     let (host, other) = array.host();
-    let load = Load::start(Plan { hosts_may_go: true, apart: false, ..plan(&[&array.nbd(), &other]) });
-    load.go_on();
+    let load = Load::running(Plan { hosts_may_go: true, apart: false, ..Plan::apart(&[&array.nbd(), &other]) });
     signal(array.device_pid(2), Signal::STOP);
     array.await_volume(0, "degraded");
     load.go_on();
@@ -241,8 +216,8 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     let array = Array::up(&[&up[..], &["--unavailable", "fail"]].concat());
     let (_server, patient) = array.host();
     let mut patient = Client::open(&patient);
-    let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
-    let group = [number(&ring[0]) as usize, number(&ring[1]) as usize];
+    let ring = array.devices_of("vol0");
+    let group = [ring[0], ring[1]];
     let uri = array.nbd();
     const UNIT: u64 = 65_536;
     let mut client = Client::open(&uri);
@@ -278,7 +253,7 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     let waiting = patient.send_read(0, 4096).expect("the server reads");
     assert!(patient.read(UNIT, 4096).expect("another pair serves") == [11; 4096]);
     array.await_status("the waiting request is shown", |status| {
-        let hosts = status["hosts"].as_array().expect("a list");
+        let hosts = items(&status["hosts"]);
         let shows =
             |host: &Value| host["waiting"]["requests"] == 1 && host["waiting"]["devices"] == Value::from(&lacks[..]);
         hosts.iter().any(shows)
@@ -312,13 +287,11 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
 fn the_monitor_may_be_run_by_hand_and_only_once() {
     let mut array = Array::small();
     array.down();
-    let arguments = ["monitord", "--array", path_text(array.dir()), "--json"];
-    let log = array.scratch().path("monitord.log");
-    let monitor = Daemon::start(&arguments, &log).unwrap_or_else(|outcome| panic!("{outcome}"));
+    let monitor = array.daemon("monitord", &["monitord"]);
     array.braid(&["monitord"]).refused(1, "monitor-in-use");
     array.start(&[]);
     let status = array.await_volume(0, "healthy");
-    assert_eq!(number(&status["monitor"]["pid"]) as u32, monitor.pid());
+    assert_eq!(pid_of(&status["monitor"]), monitor.pid());
     assert_eq!(text(&status["monitor"]["address"]), text(&monitor.ready["address"]));
     Client::open(&array.nbd()).write(0, &[1; 4096]).expect("a write works");
     // After a graceful end, `braid up` replaces it with a monitor of its own.
@@ -334,8 +307,7 @@ fn the_monitor_may_be_run_by_hand_and_only_once() {
 #[test]
 fn more_devices_are_silent_than_there_is_redundancy_and_writers_see_a_pause() {
     let array = Array::small();
-    let load = Load::start(plan(&[&array.nbd()]));
-    load.go_on();
+    let load = Load::running(Plan::apart(&[&array.nbd()]));
     let pids = [1, 3].map(|device| array.device_pid(device));
     pids.into_iter().for_each(|pid| signal(pid, Signal::STOP));
     array.await_volume(0, "unavailable");
@@ -351,9 +323,9 @@ fn more_devices_are_silent_than_there_is_redundancy_and_writers_see_a_pause() {
 fn a_volume_without_redundancy_waits_for_each_of_its_devices() {
     let array = Array::up(&[&SMALL[..], &["--devices", "5", "--unavailable", "fail"]].concat());
     array.braid(&["volume", "create", "loose", "--size", "8MiB", "--layout", "raid0:5"]).done();
-    let uri = array.nbd().replace("/vol0", "/loose");
+    let uri = array.nbd_of("loose");
     let mut client = Client::open(&uri);
-    let content = braid_processes::data::noise(seed(), 1 << 20);
+    let content = noise(seed(), 1 << 20);
     client.write(0, &content).expect("a write works");
     signal(array.device_pid(3), Signal::STOP);
     let status = array.await_volume(0, "degraded");
@@ -373,20 +345,20 @@ fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a
         let create = ["volume", "create", "v", "--size", "8MiB", "--atomicity", "consistent", "--ordering", ordering];
         let own = text(&array.braid(&create).done().json()["nbd"]);
         let other = other.replace("vol0", "v");
-        let load = Load::running(plan(&[&own, &other]));
+        let load = Load::running(Plan::apart(&[&own, &other]));
         signal(array.device_pid(2), Signal::STOP);
         array.await_volume(1, "degraded");
         assert_goes_on(&load, &format!("{ordering}: device 2 is suspended"));
         signal(array.device_pid(2), Signal::CONT);
         array.await_volume(1, "healthy");
         array.kill_device(3);
-        assert_pauses(&load, &format!("{ordering}: device 3 was killed"), PAUSE_AND_RETURN_MAX);
+        load.go_on();
+        load.assert_pause(&format!("{ordering}: device 3 was killed"), PAUSE_AND_RETURN_MAX);
         load.stop().verify(&other);
         array.assert_sound("v");
 
         Client::open(&own).trim(0, 8 << 20).expect("space can be discarded");
-        let load = Load::start(Plan { hosts_may_go: true, ..plan(&[&own, &other]) });
-        load.go_on();
+        let load = Load::running(Plan { hosts_may_go: true, ..Plan::apart(&[&own, &other]) });
         host.kill();
         load.go_on_through(0);
         load.go_on_through(0);

@@ -2,35 +2,15 @@
 //! are killed.
 
 use super::files_model::{Facts, Model};
+use super::shards::{Kill, NAME, RECOVERY, acknowledged_changes_survive, array_with, list, mount};
 use crate::prelude::*;
 use braid_client::{FileType, Files, FilesError, LockKind, Metadata, OpenOptions};
-use std::time::SystemTime;
-
-const NAME: &str = "home";
-const DEADLINE: Duration = Duration::from_secs(30);
-/// How long the array may take to recover from the death of a process.
-const RECOVERY: Duration = Duration::from_secs(60);
 
 /// An array with a file system.
 fn array() -> Array {
     let array = Array::up(&["--size", "512MiB", "--volume", "vol0:1MiB"]);
     array.braid(&["fs", "create", NAME, "--size", "512MiB"]).done();
     array
-}
-
-fn mount(array: &Array) -> Files {
-    let options = ArrayOptions::at(array.dir()).name("test").deadline(DEADLINE);
-    wait(Files::mount(options, NAME)).expect("the file system can be mounted")
-}
-
-/// The process that owns the file system.
-fn server(array: &Array) -> Option<u32> {
-    let status = array.status();
-    let role = format!("mds {NAME}");
-    let hosts = status["hosts"].as_array()?;
-    let host =
-        hosts.iter().filter(|host| host["role"] == role.as_str()).max_by_key(|host| number(&host["generation"]))?;
-    Some(number(&host["pid"]) as u32)
 }
 
 fn facts(metadata: Metadata) -> Facts {
@@ -41,16 +21,6 @@ fn facts(metadata: Metadata) -> Facts {
         FileType::Special(_) => 's',
     };
     (kind, metadata.len(), metadata.links())
-}
-
-async fn list(files: &Files, path: &str) -> Result<Vec<String>, FilesError> {
-    let mut entries = files.read_dir(path).await?;
-    let mut names = Vec::new();
-    while let Some(entry) = entries.next().await? {
-        names.push(entry.file_name().to_string_lossy().into_owned());
-    }
-    names.sort();
-    Ok(names)
 }
 
 /// Both succeed with the same result, or both fail, and then for a reason of the operation.
@@ -81,10 +51,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: Result<T, FilesError>
 fn two_mounts_are_like_one_file_system_in_memory() {
     let array = array();
     let mounts = [mount(&array), mount(&array)];
-    let seed = std::env::var("BRAID_SEED").ok().and_then(|seed| seed.parse().ok());
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time after 1970").as_nanos();
-    let seed = seed.unwrap_or(now as u64 % (1 << 32));
-    println!("BRAID_SEED={seed}");
+    let seed = seed();
     let mut rng = Rng::new(seed);
     let mut model = Model::new();
     wait(async {
@@ -172,7 +139,7 @@ async fn operation(files: &Files, model: &mut Model, rng: &mut Rng, step: &str) 
         14 if rng.chance(1, 5) => same(what, files.remove_dir_all(&path).await, model.remove_dir(&path, true)),
         14 | 15 => same(what, files.rename(&path, &other).await, model.rename(&path, &other)),
         16 => same(what, files.metadata(&path).await.map(facts), model.facts(&path, true)),
-        _ => same(what, list(files, &path).await, model.list(&path)),
+        _ => same(what, list(files, &path).await.map(Vec::from_iter), model.list(&path)),
     }
 }
 
@@ -180,7 +147,7 @@ async fn operation(files: &Files, model: &mut Model, rng: &mut Rng, step: &str) 
 async fn compare(files: &Files, model: &Model, root: &str) {
     let mut directories = vec![root.to_string()];
     while let Some(directory) = directories.pop() {
-        let names = list(files, &directory).await.expect("it can be read");
+        let names = Vec::from_iter(list(files, &directory).await.expect("it can be read"));
         assert_eq!(Some(&names), model.list(&directory).as_ref(), "{directory}");
         for name in names {
             let path = format!("{directory}/{name}");
@@ -266,57 +233,7 @@ fn programs_on_two_mounts_use_the_same_files_concurrently() {
 
 #[test]
 fn acknowledged_changes_of_files_survive_a_kill_of_the_metadata_server() {
-    let array = array();
-    let (files, done) = (mount(&array), AtomicBool::new(false));
-    let acknowledged = AtomicU64::new(0);
-    let kept = std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..4)
-            .map(|writer| {
-                let (files, done, acknowledged) = (files.clone(), &done, &acknowledged);
-                scope.spawn(move || {
-                    let mut kept = BTreeSet::new();
-                    for number in 0.. {
-                        if done.load(Ordering::Relaxed) {
-                            break;
-                        }
-                        let name = format!("/{writer}-{number}");
-                        wait(files.write(&name, name.clone())).expect("it goes on after a pause");
-                        kept.insert(name);
-                        if number % 3 == 0 {
-                            let old = kept.pop_first().expect("there is one");
-                            wait(files.remove_file(&old)).expect("it exists, and is removed once");
-                        }
-                        acknowledged.fetch_add(1, Ordering::Relaxed);
-                    }
-                    kept
-                })
-            })
-            .collect();
-        for _ in 0..if soak() { 10 } else { 2 } {
-            let before = acknowledged.load(Ordering::Relaxed);
-            wait_until("work under way", RECOVERY, || acknowledged.load(Ordering::Relaxed) > before + 50);
-            let pid = server(&array).expect("it is served");
-            signal(pid, Signal::KILL);
-            let killed = Instant::now();
-            wait_until("another server", RECOVERY, || server(&array).is_some_and(|other| other != pid));
-            let before = acknowledged.load(Ordering::Relaxed);
-            wait_until("work after the pause", RECOVERY, || acknowledged.load(Ordering::Relaxed) > before + 50);
-            println!("a pause of {:?}", killed.elapsed());
-        }
-        done.store(true, Ordering::Relaxed);
-        writers.into_iter().flat_map(|writer| writer.join().expect("it ends")).collect::<BTreeSet<_>>()
-    });
-    wait(files.close());
-    let files = mount(&array);
-    wait(async {
-        let names: BTreeSet<_> =
-            list(&files, "/").await.expect("the root can be read").into_iter().map(|name| format!("/{name}")).collect();
-        assert_eq!(names, kept, "what was acknowledged is there, and nothing else");
-        for name in kept {
-            assert_eq!(files.read(&name).await.expect("it exists"), name);
-        }
-        files.close().await;
-    });
+    acknowledged_changes_survive(array_with(&[]), 1, &vec![Kill::Server(0); if soak() { 10 } else { 2 }]);
 }
 
 #[test]
@@ -325,10 +242,8 @@ fn the_blocks_of_a_mount_that_is_killed_come_back() {
     let files = mount(&array);
     wait(files.write("/first", vec![1; 1 << 20])).expect("there is space");
     let before = wait(files.space()).expect("the server answers");
-    let dir = array.dir().to_str().expect("our paths are plain").to_string();
-    let mut command = Command::new(braid_bin());
-    command.args(["fs", "cp", "/dev/stdin", "home:/second", "--array", &dir]).stdin(Stdio::piped());
-    let mut copy = command.spawn().expect("it starts");
+    let mut command = array.command(&["fs", "cp", "/dev/stdin", "home:/second"]);
+    let mut copy = command.stdin(Stdio::piped()).spawn().expect("it starts");
     let input = copy.stdin.as_mut().expect("it is a pipe");
     input.write_all(&vec![2; 24 << 20]).expect("it reads");
     let reserved = || wait(files.space()).expect("the server answers").reserved;
@@ -357,9 +272,7 @@ fn a_mount_that_was_suspended_for_too_long_is_fenced_for_good() {
     let array = array();
     let files = mount(&array);
     let before = wait(files.space()).expect("the server answers").reserved;
-    let dir = array.dir().to_str().expect("our paths are plain").to_string();
-    let mut command = Command::new(braid_bin());
-    command.args(["fs", "cp", "/dev/stdin", "home:/copy", "--array", &dir, "--json"]);
+    let mut command = array.command(&["fs", "cp", "/dev/stdin", "home:/copy", "--json"]);
     let mut copy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut input = copy.stdin.take().expect("it is a pipe");
     input.write_all(&vec![3; 16 << 20]).expect("it reads");
@@ -431,9 +344,7 @@ fn commands_copy_list_move_and_remove() {
     assert_eq!(number(&braid(&["stat", "home:/moved/long"]).done().json()["files"][0]["length"]), long.len() as u64);
     let full = || std::fs::File::create("/dev/full").expect("it can be opened");
     for arguments in [["cat", "home:/moved/long"], ["ls", "home:/moved"]] {
-        let mut command = std::process::Command::new(braid_processes::program::braid_bin());
-        let ended =
-            command.args(["fs", arguments[0], arguments[1], "--array"]).arg(array.dir()).stdout(full()).status();
+        let ended = array.command(&["fs", arguments[0], arguments[1]]).stdout(full()).status();
         assert_eq!(ended.expect("it can be started").code(), Some(1), "what was not printed is an error");
     }
     for into in ["home:/moved/new", "home:/moved/link/new", "home:/from/../moved/deep"] {

@@ -2,17 +2,13 @@
 //! sockets are removed.
 
 use crate::prelude::*;
-use braid_processes::nbd::Client;
 use braid_processes::scratch::disk;
-use serde_json::Value;
 
 /// The lease of these arrays is a second.
 const SMALL: [&str; 6] = ["--size", "64MiB", "--devices", "3", "--volume", "vol0:16MiB"];
 
 fn finding(diagnosis: &Value, check: &str) -> String {
-    let checks = diagnosis["checks"].as_array().expect("there are checks").iter();
-    let findings = checks.filter(|report| report["name"] == check).map(|report| report["findings"].to_string());
-    findings.collect()
+    findings(diagnosis, check).iter().map(Value::to_string).collect()
 }
 
 #[test]
@@ -42,8 +38,11 @@ fn hosts_keep_their_leases_while_the_folder_s_file_system_has_no_inode_left() {
     assert!(finding(&diagnosis, "daemons").contains("has no inodes left"), "{diagnosis:#}");
     assert!(array.braid(&["events"]).done().stderr.contains("events may be missing"));
     array.braid(&["status", "--pid", "monitor"]).refused(3, "no-such-process");
-    let refused = array.braid(&["volume", "create", "more", "--size", "1MiB"]).refused(1, "disk-full");
-    assert!(refused.contains("no inodes left") && refused.contains("remove files"), "{refused}");
+    array.braid(&["volume", "create", "more", "--size", "1MiB"]).refused_naming(
+        1,
+        "disk-full",
+        &["no inodes left", "remove files"],
+    );
     client.write(0, &[7; 4096]).expect("devices serve");
     std::fs::remove_dir_all(&others).expect("they can be removed");
     assert_eq!(generation(), before, "the host was not fenced");
@@ -79,19 +78,14 @@ fn a_stopped_process_that_holds_the_folder_s_lock_is_named_and_nobody_who_only_l
         .args([path_text(&array.dir().join("lock")), "sh", "-c", "kill -STOP $PPID; sleep 60"])
         .spawn()
         .expect("flock can be started");
-    let is_stopped = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", holder.id())).unwrap_or_default();
-        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
-    };
-    wait_until("the holder is stopped", Duration::from_secs(10), is_stopped);
+    await_stopped(holder.id());
     let named = format!("process {}", holder.id());
     let status = array.braid(&["status"]).done();
     assert!(!status.stderr.contains("waiting"), "{}", status.stderr);
     let diagnosis = array.braid(&["doctor"]).failed_check();
     assert!(finding(&diagnosis, "folder").contains(&named), "{diagnosis:#}");
     assert!(!array.braid(&["events"]).done().stderr.contains("waiting"));
-    let refused = array.braid(&["volume", "create", "more", "--size", "1MiB"]).refused(1, "locked");
-    assert!(refused.contains(&named) && refused.contains("is stopped"), "{refused}");
+    array.braid(&["volume", "create", "more", "--size", "1MiB"]).refused_naming(1, "locked", &[&named, "is stopped"]);
     tool("kill", &["-CONT", &holder.id().to_string()]);
     tool("kill", &["-9", &holder.id().to_string()]);
     holder.wait().expect("it ends");

@@ -3,8 +3,6 @@
 
 use crate::prelude::*;
 use braid_processes::attacker::Attack;
-use braid_processes::nbd::Client;
-use serde_json::Value;
 
 /// As many as were enough to shut out new hosts when a daemon had 2,048 places for all connections.
 const HALF_OPEN: usize = 2_176;
@@ -29,8 +27,7 @@ fn phases() -> (u32, Duration) {
 
 /// Each phase has its own part of the volume.
 fn plan(array: &Array, begin: u64) -> Plan {
-    let hosts = vec![array.nbd()];
-    Plan { hosts, workers: 4, cells: 300, cell_bytes: 4096, begin, hosts_may_go: false, apart: true, seed: seed() }
+    Plan { cell_bytes: 4096, begin, ..Plan::apart(&[array.nbd()]) }
 }
 
 #[test]
@@ -133,8 +130,8 @@ fn work(array: &Array, begin: u64, span: Duration, look: &mut dyn FnMut(&Value))
 
 /// The process of each daemon.
 fn processes(status: &Value) -> Vec<u64> {
-    let devices = status["devices"].as_array().expect("devices are listed").iter();
-    let servers = status["lock_servers"].as_array().expect("lock servers are listed").iter();
+    let devices = items(&status["devices"]).iter();
+    let servers = items(&status["lock_servers"]).iter();
     devices.chain(servers).chain([&status["monitor"]]).map(|daemon| number(&daemon["pid"])).collect()
 }
 
@@ -152,7 +149,7 @@ fn processor_time(status: &Value) -> BTreeMap<&'static str, Duration> {
 /// Of all processes, the most memory that is held for peers, and the most that is resident.
 fn greatest(status: &Value) -> [u64; 2] {
     let lists = ["devices", "lock_servers", "hosts"];
-    let parts = lists.iter().flat_map(|list| status[list].as_array().expect("a list")).chain([&status["monitor"]]);
+    let parts = lists.iter().flat_map(|list| items(&status[list])).chain([&status["monitor"]]);
     let counters: Vec<&Value> = parts.map(|part| &part["counters"]).collect();
     ["memory_used_bytes", "resident_bytes"]
         .map(|name| counters.iter().filter_map(|counters| counters[name].as_u64()).max().unwrap_or_default())

@@ -1,9 +1,7 @@
 //! The page docs/json.md lists the keys of the commands' JSON output, and no others.
 
 use crate::prelude::*;
-use braid_processes::Client;
 use braid_processes::console::root;
-use serde_json::Value;
 
 /// Objects that have names of their own, which the page does not list one by one.
 const OPEN: [&str; 3] = ["counters", "figures", "moving"];

@@ -46,9 +46,8 @@ fn files_of_an_earlier_build_become_private_and_an_event_says_so() {
     let some: Vec<PathBuf> = ["", "array.json", "hosts", "device-0.braid"].map(|name| dir.join(name)).to_vec();
     assert!(some.iter().all(|path| mode(path) & 0o077 != 0), "others can read it");
     let found = array.braid(&["doctor"]).failed_check();
-    let modes = found["checks"].as_array().expect("a list").iter().find(|check| check["name"] == "modes");
-    let found = modes.expect("there is such a check")["findings"].as_array().expect("a list").len();
-    assert!(found > some.len(), "{modes:#?}");
+    let found = findings(&found, "modes").len();
+    assert!(found > some.len(), "{found} findings");
     array.start(&[]);
     assert_eq!(some.iter().map(|path| mode(path) & 0o077).collect::<Vec<_>>(), [0; 4]);
     let told = array.events("modes-corrected");
@@ -61,10 +60,10 @@ fn files_of_an_earlier_build_become_private_and_an_event_says_so() {
 /// is left in that file, to be kept in the repository.
 fn is_packed_and_opened_again(mut array: Array, servers: usize, name: &str) {
     let status = array.status();
-    let file_systems = status["file_systems"].as_array().expect("file systems are listed");
-    let of_files = file_systems.iter().flat_map(|it| it["servers"].as_array().expect("servers are listed"));
-    let of_locks = status["lock_servers"].as_array().expect("lock servers are listed");
-    let pids: Vec<u32> = of_files.chain(of_locks).map(|server| number(&server["pid"]) as u32).collect();
+    let file_systems = items(&status["file_systems"]);
+    let of_files = file_systems.iter().flat_map(|it| items(&it["servers"]));
+    let of_locks = items(&status["lock_servers"]);
+    let pids: Vec<u32> = of_files.chain(of_locks).map(pid_of).collect();
     assert_eq!(pids.len(), servers, "{status}");
     array.kill();
     gone(&pids);

@@ -2,8 +2,7 @@
 //! blocks. The next command completes or reverts the change: with `braid up`, which does so, too, and with daemons alone.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use serde_json::{Value, json};
+use braid_description::{Change, PlacementEntry, VolumeEntry, VolumeState};
 
 /// How long the next command may be refused, because the killed one still has a lease.
 const REFUSED_MAX: Duration = Duration::from_secs(15);
@@ -98,26 +97,21 @@ fn a_change_that_waits_for_a_device_keeps_no_other_volume_on_hold() {
     array.braid(&["volume", "create", "vol1", "--size", "8MiB", "--layout", "raid1:2", "--devices", "0,1"]).done();
     let suspended = array.device_pid(4);
     signal(suspended, Signal::STOP);
-    array.await_status("the device is out", |status| status["devices"][4]["member_state"] == "out");
+    array.await_member(4, "out");
     // As a command would leave them that was killed in the middle of both changes.
-    let path = array.dir().join("array.json");
-    let mut description = read_json(&path);
-    for volume in description["volumes"].as_array_mut().expect("volumes are listed") {
-        volume["state"] = json!({ "reordering": { "to": { "ordering": "device-lock" }, "by": 2 } });
-    }
-    description["revision"] = json!(number(&description["revision"]) + 1);
-    let next = array.scratch().path("next.json");
-    fs::write(&next, description.to_string()).expect("it can be written");
-    fs::rename(&next, &path).expect("both are in one file system");
-    let orderings = || -> [String; 2] {
-        let description = read_json(&path);
-        [0, 1].map(|volume| text(&description["volumes"][volume]["ordering"]))
-    };
-    wait_until("the other volume is settled", REFUSED_MAX, || orderings()[1] == "device-lock");
-    assert_eq!(orderings()[0], "timestamp", "its device is suspended");
+    array.describe(|description| {
+        for volume in 0..2 {
+            description["volumes"][volume]["state"] =
+                json!({ "reordering": { "to": { "ordering": "device-lock" }, "by": 2 } });
+        }
+        description["revision"] = json!(number(&description["revision"]) + 1);
+    });
+    let ordering = |volume: usize| text(&array.description()["volumes"][volume]["ordering"]);
+    wait_until("the other volume is settled", REFUSED_MAX, || ordering(1) == "device-lock");
+    assert_eq!(ordering(0), "timestamp", "its device is suspended");
     array.braid(&["volume", "set-ordering", "vol1", "timestamp"]).done();
     signal(suspended, Signal::CONT);
-    wait_until("the first volume is settled, too", PAUSE_MAX, || orderings()[0] == "device-lock");
+    wait_until("the first volume is settled, too", PAUSE_MAX, || ordering(0) == "device-lock");
     array.await_volume(0, "healthy");
     array.assert_sound("vol0");
 }
@@ -156,7 +150,7 @@ struct Described {
 struct Place {
     layout: String,
     unit: u64,
-    devices: BTreeSet<u64>,
+    devices: BTreeSet<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,14 +166,6 @@ struct Stage {
     is_committed: bool,
     /// It ends a migration.
     is_end: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Change {
-    Ordering(String),
-    Move(Place),
-    EndMove,
-    GiveUpMove,
 }
 
 impl Bed {
@@ -269,8 +255,7 @@ impl Bed {
 
     /// Writers that use both hosts, and share blocks.
     fn load(&self, begin: u64, hosts_may_go: bool) -> Load {
-        let (hosts, seed) = (self.hosts.clone(), self.seed);
-        Load::start(Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin, hosts_may_go, apart: false, seed })
+        Load::start(Plan { begin, hosts_may_go, seed: self.seed, ..Plan::of(&self.hosts) })
     }
 
     /// Kills all processes. Returns what they leave.
@@ -320,8 +305,8 @@ impl Bed {
     /// Starts a command, and kills it: this long after it has started, or has come to a stage. Returns what it leaves, and false if it had
     /// ended before.
     fn kill_at(&self, arguments: &[String], upon: Option<Stage>, moment: Duration) -> (Described, bool) {
-        let mut command = Command::new(braid_bin());
-        command.args(arguments).args(["--json", "--array", path_text(self.array.dir())]);
+        let mut command = self.array.command(&["--json"]);
+        command.args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("braid can be started");
         while let Some(stage) = &upon
@@ -385,8 +370,8 @@ impl Bed {
             },
             // It was reverted, and begins again.
             (Kind::Migration, None, Some(Change::Move(target))) => {
-                self.next(&target.migrate());
-                expected.place = target.clone();
+                expected.place = Place::described(target);
+                self.next(&expected.place.migrate());
             }
             (Kind::Migration, None, Some(Change::EndMove)) => self.end(&["volume", "migrate", "vol0"], "no-target"),
             (Kind::Migration, None, Some(Change::GiveUpMove)) => {
@@ -443,7 +428,7 @@ impl Bed {
     }
 
     fn described(&self) -> Described {
-        Described::of(&read_json(&self.array.dir().join("array.json"))["volumes"][0])
+        Described::of(&self.array.description()["volumes"][0])
     }
 
     /// What `braid status` says of the volume.
@@ -465,7 +450,7 @@ impl Bed {
             return Vec::new();
         }
         let status = self.array.status();
-        let devices = status["devices"].as_array().expect("devices are listed").clone();
+        let devices = items(&status["devices"]).to_vec();
         devices.iter().map(|device| number(&device["counters"]["blocks_unclaimed"])).collect()
     }
 
@@ -498,7 +483,7 @@ impl Bed {
         for device in 0..5 {
             let file = self.array.device_file(device);
             let found = braid(&["device", "check", path_text(&file), "--json"]).done().json();
-            let has_part = Place::of(&PLACES[1]).devices.contains(&(device as u64));
+            let has_part = Place::of(&PLACES[1]).devices.contains(&(device as u16));
             assert_eq!(number(&found["objects"]), u64::from(has_part), "device {device}: {found}");
             assert_eq!(number(&found["undecided"]), 0, "device {device}: {found}");
         }
@@ -507,13 +492,15 @@ impl Bed {
 
 impl Described {
     fn of(entry: &Value) -> Described {
-        let state = &entry["state"];
-        let hold = ["draining", "reordering"].into_iter().find_map(|name| {
-            let to = &state.get(name)?["to"];
-            Some(Hold { is_committed: name == "reordering", change: Change::of(to) })
-        });
-        let target = entry.get("moving").map(Place::described);
-        Described { ordering: text(&entry["ordering"]), place: Place::described(entry), target, hold }
+        let entry: VolumeEntry = serde_json::from_value(entry.clone()).expect("it describes a volume");
+        let VolumeEntry { layout, unit, devices, ordering, moving, state, .. } = entry;
+        let hold = match state {
+            VolumeState::Draining { to: change, .. } => Some(Hold { is_committed: false, change }),
+            VolumeState::Reordering { to: change, .. } => Some(Hold { is_committed: true, change }),
+            _ => None,
+        };
+        let place = Place { layout, unit, devices: devices.into_iter().collect() };
+        Described { ordering, place, target: moving.as_ref().map(Place::described), hold }
     }
 
     /// The same, once a change that was interrupted is completed or reverted.
@@ -522,9 +509,10 @@ impl Described {
         if let Some(Hold { is_committed: true, change }) = self.hold.clone() {
             match change {
                 Change::Ordering(to) => settled.ordering = to,
-                Change::Move(to) => settled.target = Some(to),
+                Change::Move(to) => settled.target = Some(Place::described(&to)),
                 Change::EndMove => settled.place = settled.target.take().expect("a migration that ends was under way"),
                 Change::GiveUpMove => settled.target = None,
+                Change::Grow(_) => unreachable!("no volume grows here"),
             }
         }
         settled
@@ -540,6 +528,7 @@ impl Described {
             Change::Move(_) => "move",
             Change::EndMove => "end of move",
             Change::GiveUpMove => "abort of move",
+            Change::Grow(_) => "growth",
         };
         format!("{} for {change}", if *is_committed { "reordering" } else { "draining" })
     }
@@ -554,35 +543,19 @@ impl Stage {
     }
 }
 
-impl Change {
-    fn of(to: &Value) -> Change {
-        match to.as_str() {
-            Some("end-move") => return Change::EndMove,
-            Some("give-up-move") => return Change::GiveUpMove,
-            Some(other) => panic!("an unknown change: {other}"),
-            None => {}
-        }
-        match to.get("ordering") {
-            Some(ordering) => Change::Ordering(text(ordering)),
-            None => Change::Move(Place::described(to.get("move").unwrap_or_else(|| panic!("an unknown change: {to}")))),
-        }
-    }
-}
-
 impl Place {
     fn of((layout, _, unit, devices): &(&str, &str, u64, &str)) -> Place {
         let devices = devices.split(',').map(|device| device.parse().expect("a number")).collect();
         Place { layout: layout.to_string(), unit: *unit, devices }
     }
 
-    fn described(entry: &Value) -> Place {
-        let devices = entry["devices"].as_array().expect("devices are listed").iter().map(number).collect();
-        Place { layout: text(&entry["layout"]), unit: number(&entry["unit"]), devices }
+    fn described(target: &PlacementEntry) -> Place {
+        Place { layout: target.layout.clone(), unit: target.unit, devices: target.devices.iter().copied().collect() }
     }
 
     /// The command that moves the volume there.
     fn migrate(&self) -> Vec<String> {
-        let devices: Vec<String> = self.devices.iter().map(u64::to_string).collect();
+        let devices: Vec<String> = self.devices.iter().map(u16::to_string).collect();
         let (unit, devices) = (self.unit.to_string(), devices.join(","));
         let words = ["volume", "migrate", "vol0", "--layout", &self.layout, "--unit", &unit, "--devices", &devices];
         words.map(str::to_string).to_vec()
@@ -598,8 +571,4 @@ fn has_to_wait(said: &Value) -> bool {
 fn up() -> Array {
     // During a migration a device reserves space for the source, the target, and the gap between them.
     Array::up(&["--size", "256MiB", "--volume", "vol0:32MiB", "--unit", "4KiB"])
-}
-
-fn read_json(path: &std::path::Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).expect("it is always there")).expect("it is replaced as a whole")
 }

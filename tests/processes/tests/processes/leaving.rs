@@ -1,8 +1,6 @@
 //! Graceful disconnect of hosts: they leave no state behind, and nothing waits for them.
 
 use crate::prelude::*;
-use braid_processes::array::LEASE;
-use serde_json::Value;
 
 /// Two devices with a replicated attribute volume of this ordering, and another volume.
 fn up(ordering: &str) -> Array {
@@ -18,7 +16,7 @@ fn change(array: &Array) {
 
 /// The devices' counters of this name.
 fn counted(status: &Value, name: &str) -> Vec<u64> {
-    let devices = status["devices"].as_array().expect("they are listed");
+    let devices = items(&status["devices"]);
     devices.iter().map(|device| number(&device["counters"][name])).collect()
 }
 

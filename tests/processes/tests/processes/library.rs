@@ -159,19 +159,3 @@ fn abandon(call: impl Future, after: Duration) {
 async fn connect(dir: &Path) -> Client {
     Client::connect(ArrayOptions::at(dir).name("library")).await.expect("the array is up")
 }
-
-/// A suspended process, resumed when dropped.
-struct Stopped(u32);
-
-impl Stopped {
-    fn new(pid: u32) -> Stopped {
-        signal(pid, Signal::STOP);
-        Stopped(pid)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        signal(self.0, Signal::CONT);
-    }
-}

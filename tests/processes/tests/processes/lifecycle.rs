@@ -1,15 +1,11 @@
 //! Up, status, volumes, down, signals.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use serde_json::Value;
 
 /// The fields that `up` and `status` must report alike.
 fn entries(said: &Value) -> (Vec<Value>, Vec<Value>) {
     let pick = |entry: &Value, fields: &[&str]| fields.iter().map(|field| entry[field].clone()).collect::<Value>();
-    let all = |list: &str, fields: &[&str]| {
-        said[list].as_array().expect("it is a list").iter().map(|entry| pick(entry, fields)).collect()
-    };
+    let all = |list: &str, fields: &[&str]| items(&said[list]).iter().map(|entry| pick(entry, fields)).collect();
     (all("volumes", &["name", "size_bytes", "nbd", "nbd_unix"]), all("devices", &["id", "address", "pid", "file"]))
 }
 
@@ -23,7 +19,7 @@ fn status_works_before_while_and_after_the_array_is_up() {
     assert_eq!((&status["up"], &status["ready"]), (&Value::Bool(true), &Value::Bool(true)));
     assert_eq!(status["volumes"][0]["state"], "healthy");
     assert_eq!((number(&status["epoch"]), &status["monitor"]["state"]), (1, &Value::from("serving")), "{status:#}");
-    for device in status["devices"].as_array().expect("devices are listed") {
+    for device in items(&status["devices"]) {
         assert_eq!((&device["state"], &device["member_state"]), (&Value::from("serving"), &Value::from("in")));
         assert!(Path::new(&text(&device["file"])).exists());
     }
@@ -43,7 +39,7 @@ fn status_works_before_while_and_after_the_array_is_up() {
         array.braid(command).refused(3, "not-up");
     }
     let listed = array.braid(&["volume", "list"]).done().json();
-    assert_eq!(listed["volumes"].as_array().map(Vec::len), Some(1), "nothing was begun: {listed}");
+    assert_eq!(items(&listed["volumes"]).len(), 1, "nothing was begun: {listed}");
     assert_eq!(listed["volumes"][0]["lifecycle"], "ready", "{listed}");
 }
 
@@ -62,15 +58,14 @@ fn status_shows_counters_and_what_they_mean() {
     for name in ["committed", "requests_sent", "socket_writes", "cpu_micros", "resident_bytes"] {
         assert!(number(&host[name]) > 0, "{name}: {host}");
     }
-    let devices = status["devices"].as_array().expect("devices are listed");
+    let devices = items(&status["devices"]);
     for name in ["socket_reads", "disk_durable_writes", "bytes_accepted", "cpu_micros", "resident_bytes"] {
         assert!(devices.iter().all(|device| number(&device["counters"][name]) > 0), "{name}: {status}");
     }
     let sum = |name: &str| devices.iter().map(|device| number(&device["counters"][name])).sum::<u64>();
     assert!(sum("bytes_accepted") >= 2 * 50 * 4096, "data and parity");
     assert!(sum("disk_write_bytes") > sum("bytes_accepted"), "headers and records come on top");
-    let dir = array.dir().to_str().expect("plain").to_string();
-    let said = braid(&["status", "--verbose", "--array", &dir]).done().stdout;
+    let said = array.told(&["status", "--verbose"]);
     for words in ["each operation took", "each read or write served took", "each byte accepted took", "resident_bytes"]
     {
         assert!(said.contains(words), "{words}: {said}");
@@ -91,8 +86,7 @@ fn an_interrupt_or_sigterm_ends_it_well_and_leaves_no_process() {
         assert_eq!(array.give_away_supervisor().end(how), Some(0), "so does the array");
         gone(&pids);
         array.start(&[placement]);
-        let there = Client::open(&array.nbd()).read(12_345, content.len()).expect("a read works");
-        assert!(there == content, "the written data is readable after {how:?}");
+        array.assert_reads(12_345, &content);
     }
 }
 
@@ -146,7 +140,7 @@ fn volumes_come_and_go_while_servers_run() {
     }
     array.assert_sound("mirror");
     let listed = array.braid(&["volume", "list"]).done().json();
-    let names: Vec<String> = listed["volumes"].as_array().expect("a list").iter().map(|v| text(&v["name"])).collect();
+    let names: Vec<String> = items(&listed["volumes"]).iter().map(|v| text(&v["name"])).collect();
     assert_eq!(names, ["vol0", "mirror"]);
     let exports = tool("nbdinfo", &["--list", &other.replace("/vol0", "")]);
     assert!(exports.contains("export=\"mirror\"") && exports.contains("export=\"vol0\""), "{exports}");
@@ -231,8 +225,11 @@ fn help_and_completions_work_without_an_array() {
 fn a_second_up_says_so_and_disturbs_nothing() {
     let array = Array::up(&SMALL);
     let dir = array.dir().to_str().expect("plain");
-    let said = braid(&["up", "--dir", dir, "--port", "0", "--json"]).refused(1, "already-up");
-    assert!(said.contains(&array.supervisor().pid().to_string()) && said.contains("braid status"), "{said}");
+    braid(&["up", "--dir", dir, "--port", "0", "--json"]).refused_naming(
+        1,
+        "already-up",
+        &[&array.supervisor().pid().to_string(), "braid status"],
+    );
     Client::open(&array.nbd()).write(0, b"still there").expect("the first one serves");
     // A suspended supervisor counts as running.
     signal(array.supervisor().pid(), Signal::STOP);
@@ -250,8 +247,7 @@ fn a_second_up_is_refused_though_the_lock_of_the_first_was_removed() {
         // A suspended supervisor can't write the file again.
         signal(array.supervisor().pid(), supervisor);
         std::fs::remove_file(array.dir().join("up.lock")).expect("it exists");
-        let said = braid(&second).refused(1, "already-up");
-        assert!(said.contains(&array.supervisor().pid().to_string()), "{said}");
+        braid(&second).refused_naming(1, "already-up", &[&array.supervisor().pid().to_string()]);
         assert!(array.dir().join("run.json").exists(), "what the first one has published stays");
         assert_eq!(array.status()["up"], true);
     }
@@ -262,20 +258,15 @@ fn a_second_up_is_refused_though_the_lock_of_the_first_was_removed() {
 #[test]
 fn a_new_volume_is_empty_though_its_number_was_another_s_before() {
     let array = Array::small();
-    let of = |volume: &str| array.nbd().replace("/vol0", &format!("/{volume}"));
+    let of = |volume: &str| array.nbd_of(volume);
     array.braid(&["volume", "create", "old", "--size", "4MiB"]).done();
     Client::open(&of("old")).write(0, &noise(seed(), 1 << 20)).expect("a write works");
     // As in an older copy of the description, which does not contain the volume.
-    let path = array.dir().join("array.json");
-    let text = std::fs::read(&path).expect("it can be read");
-    let mut description: Value = serde_json::from_slice(&text).expect("it is JSON");
-    let old = description["volumes"][1]["id"].clone();
-    description["volumes"].as_array_mut().expect("volumes are listed").truncate(1);
-    description["next_volume"] = old;
-    description["revision"] = (number(&description["revision"]) + 1).into();
-    let aside = array.scratch().path("array.json");
-    std::fs::write(&aside, description.to_string()).expect("it can be written");
-    std::fs::rename(&aside, &path).expect("it can be replaced");
+    array.describe(|description| {
+        description["next_volume"] = description["volumes"][1]["id"].clone();
+        description["volumes"].as_array_mut().expect("volumes are listed").truncate(1);
+        description["revision"] = (number(&description["revision"]) + 1).into();
+    });
     array.braid(&["volume", "create", "new", "--size", "4MiB"]).done();
     let there = Client::open(&of("new")).read(0, 4 << 20).expect("a read works");
     assert!(there.iter().all(|byte| *byte == 0), "nothing of the old volume is seen");

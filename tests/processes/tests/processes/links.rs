@@ -1,9 +1,7 @@
 //! A device on a network of its own, whose link to all others is cut and restored.
 
 use crate::prelude::*;
-use braid_processes::array::LEASE;
 use braid_processes::network::{Cut, Link};
-use serde_json::Value;
 
 /// The longest pause that a cut link may cause.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
@@ -28,20 +26,10 @@ impl Apart {
         link.near.enter();
         let mut array = array();
         array.down();
-        let (dir, scratch) = (path_text(array.dir()).to_string(), array.scratch());
-        let description = array.dir().join("array.json");
-        let mut said: Value = serde_json::from_slice(&std::fs::read(&description).expect("it exists")).expect("JSON");
         let address = format!("{}:7002", Link::FAR);
-        said["devices"][DEVICE]["address"] = address.clone().into();
-        std::fs::write(&description, said.to_string()).expect("it can be written");
-
-        let listen = format!("{}:7200", Link::NEAR);
-        let arguments = ["monitord", "--array", &dir, "--listen", &listen, "--json"];
-        let monitor = start(&arguments, &scratch.path("monitord.log"));
-        let file = array.device_file(DEVICE);
-        let arguments = ["device", "serve", path_text(&file), "--array", &dir, "--listen", &address, "--json"];
-        let log = scratch.path("device.log");
-        let device = link.far.within(|| start(&arguments, &log));
+        array.set_address(DEVICE, &address);
+        let monitor = array.daemon("monitord", &["monitord", "--listen", &format!("{}:7200", Link::NEAR)]);
+        let device = link.far.within(|| array.serve_device(DEVICE, &address, &[]));
         // Sockets in the folder would reach across the cut.
         array.start(&["--tcp"]);
         array.await_volume(0, "healthy");
@@ -49,19 +37,11 @@ impl Apart {
     }
 }
 
-fn start(arguments: &[&str], log: &std::path::Path) -> Daemon {
-    Daemon::start(arguments, log).unwrap_or_else(|outcome| panic!("{outcome}"))
-}
-
-fn plan(hosts: &[&str]) -> Plan {
-    Plan { apart: true, ..Plan::of(hosts) }
-}
-
 #[test]
 fn a_device_whose_link_is_cut_is_marked_out_and_resynchronised_when_it_heals() {
     let Some(Apart { array, link, .. }) = &Apart::up(Array::small) else { return };
     let (_host, other) = array.host();
-    let load = Load::running(plan(&[&array.nbd(), &other]));
+    let load = Load::running(Plan::apart(&[&array.nbd(), &other]));
     for (cut, most) in [(Cut::Whole, PAUSE_MAX), (Cut::ToNear, PAUSE_MAX), (Cut::ToFar, HALF_CUT_PAUSE_MAX)] {
         link.cut(cut);
         let begun = Instant::now();
@@ -69,23 +49,20 @@ fn a_device_whose_link_is_cut_is_marked_out_and_resynchronised_when_it_heals() {
         println!("{cut:?}: taken out after {:?}", begun.elapsed());
         assert_eq!(status["volumes"][0]["missing_devices"], Value::from(vec![DEVICE]), "{status:#}");
         load.go_on();
-        let pause = load.pause();
-        println!("{cut:?}: the longest pause of a writer was {pause:?}");
-        assert!(pause <= most, "{cut:?}: {pause:?}");
+        load.assert_pause(&format!("{cut:?}"), most);
         link.heal();
         let begun = Instant::now();
         array.await_volume(0, "healthy");
         println!("{cut:?}: back in {:?} after it was healed", begun.elapsed());
         load.go_on();
     }
-    load.stop().verify_through(&[&other, &array.nbd()]);
-    array.assert_sound("vol0");
+    load.assert_kept(array, &[&other, &array.nbd()]);
 }
 
 #[test]
 fn a_link_that_is_cut_for_a_moment_marks_no_device_out() {
     let Some(Apart { array, link, .. }) = &Apart::up(Array::patient) else { return };
-    let load = Load::running(plan(&[&array.nbd()]));
+    let load = Load::running(Plan::apart(&[&array.nbd()]));
     let epoch = number(&array.status()["epoch"]);
     for cut in [Cut::Whole, Cut::ToNear, Cut::ToFar] {
         link.cut(cut);
@@ -96,6 +73,5 @@ fn a_link_that_is_cut_for_a_moment_marks_no_device_out() {
         std::thread::sleep(Duration::from_secs(3));
     }
     assert_eq!(number(&array.status()["epoch"]), epoch);
-    load.stop().verify(&array.nbd());
-    array.assert_sound("vol0");
+    load.assert_kept(array, &[&array.nbd()]);
 }

@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 use braid_base::limits::Settings;
-use braid_processes::Client;
-use serde_json::{Value, json};
 
 /// Devices with room for a small volume and a small file system.
 const ROOM: [&str; 4] = ["--size", "256MiB", "--volume", "vol0:32MiB"];
@@ -48,7 +46,7 @@ fn a_file_system_is_created_checked_and_deleted() {
     array.braid(&["fs", "delete", "home", "--yes"]).done();
     array.braid(&["fs", "status", "home"]).refused(3, "no-such-file-system");
     let rest = array.status();
-    assert_eq!((&rest["file_systems"], rest["volumes"].as_array().map(Vec::len)), (&json!([]), Some(1)), "{rest:#}");
+    assert_eq!((items(&rest["file_systems"]).len(), items(&rest["volumes"]).len()), (0, 1), "{rest:#}");
     array.braid(&["fs", "create", "home", "--size", "64MiB"]).done();
     assert_eq!(status(&array)["id"], 2, "numbers are not used again");
     array.assert_sound("home.data");
@@ -58,11 +56,14 @@ fn a_file_system_is_created_checked_and_deleted() {
 fn volumes_of_a_file_system_are_not_for_programs() {
     let array = with_home(&[]);
     for name in ["home.data", "home.meta"] {
-        let hint = array.braid(&["volume", "delete", name, "--yes"]).refused(2, "belongs-to-file-system");
-        assert!(hint.contains("braid fs delete home"), "{hint}");
+        array.braid(&["volume", "delete", name, "--yes"]).refused_naming(
+            2,
+            "belongs-to-file-system",
+            &["braid fs delete home"],
+        );
         array.braid(&["volume", "set-ordering", name, "none"]).refused(2, "belongs-to-file-system");
         array.braid(&["nbd", "--volume", name, "--listen", "127.0.0.1:0"]).refused(2, "belongs-to-file-system");
-        let uri = array.nbd().replace("vol0", name);
+        let uri = array.nbd_of(name);
         assert!(Client::try_open(&uri).is_err(), "{uri} can be opened");
         let opened = braid_client::wait(async {
             let connected = braid_client::Array::connect(ArrayOptions::at(array.dir())).await?;
@@ -73,7 +74,7 @@ fn volumes_of_a_file_system_are_not_for_programs() {
         assert!(matches!(opened, Err(Error::Array(_))), "{opened:?}");
     }
     let listed = array.status();
-    let uris: Vec<&Value> = listed["volumes"].as_array().expect("a list").iter().map(|volume| &volume["nbd"]).collect();
+    let uris: Vec<&Value> = items(&listed["volumes"]).iter().map(|volume| &volume["nbd"]).collect();
     assert_eq!((uris.len(), uris[1], uris[2]), (3, &Value::Null, &Value::Null));
 }
 
@@ -96,8 +97,7 @@ fn of_two_metadata_servers_the_one_that_lost_ends() {
     let array = with_home(&[]);
     let pid = await_served(&array, None);
     // Its socket in the folder is in use by the first.
-    let arguments = ["mds", "home", "--array", path_text(array.dir()), "--json", "--listen", "127.0.0.1:0"];
-    let other = Daemon::start(&arguments, &array.scratch().path("mds.log")).expect("it begins");
+    let other = array.daemon("mds", &["mds", "home", "--listen", "127.0.0.1:0"]);
     // It takes over; the supervisor restarts the one before, which takes over in turn.
     await_served(&array, Some(pid));
     assert_eq!(other.ended(), Some(1), "it has lost the file system");
@@ -128,33 +128,26 @@ fn an_array_in_one_process_serves_its_file_system() {
 #[test]
 fn without_room_the_largest_volumes_are_named() {
     let array = Array::small();
-    let told = array.braid(&["fs", "create", "home", "--size", "1GiB"]).refused(2, "no-room");
-    assert!(told.contains("vol0 (32 MiB)"), "{told}");
+    array.braid(&["fs", "create", "home", "--size", "1GiB"]).refused_naming(2, "no-room", &["vol0 (32 MiB)"]);
     let rest = array.status();
-    assert_eq!((&rest["file_systems"], rest["volumes"].as_array().map(Vec::len)), (&json!([]), Some(1)), "{rest:#}");
+    assert_eq!((items(&rest["file_systems"]).len(), items(&rest["volumes"]).len()), (0, 1), "{rest:#}");
 }
 
 #[test]
 fn a_creation_that_was_interrupted_is_begun_anew_or_removed() {
     let mut array = with_home(&[]);
     array.down();
-    let file = array.dir().join("array.json");
-    let set = |state: &str| {
-        let mut description: Value = serde_json::from_slice(&std::fs::read(&file).expect("it is there")).expect("JSON");
-        description["file_systems"][0]["state"] = json!(state);
-        std::fs::write(&file, description.to_string()).expect("it can be written");
-    };
-    set("creating");
+    array.describe(|description| description["file_systems"][0]["state"] = json!("creating"));
     array.start(&[]);
     assert_eq!(text(&status(&array)["state"]), "being created");
     array.braid(&["fs", "check", "home"]).refused(1, "file-system-creating");
     array.braid(&["fs", "create", "home", "--size", "32MiB"]).done();
     assert_eq!(number(&status(&array)["content"]["bytes"]), 32 << 20);
     array.down();
-    set("deleting");
+    array.describe(|description| description["file_systems"][0]["state"] = json!("deleting"));
     array.start(&[]);
     let rest = array.status();
-    assert_eq!((&rest["file_systems"], rest["volumes"].as_array().map(Vec::len)), (&json!([]), Some(1)), "{rest:#}");
+    assert_eq!((items(&rest["file_systems"]).len(), items(&rest["volumes"]).len()), (0, 1), "{rest:#}");
 }
 
 #[test]
@@ -169,15 +162,13 @@ fn a_new_array_may_have_a_file_system() {
     array.down();
     array.start(&["--fs", "home"]);
     array.down();
-    let refused = array.try_start(&["--fs", "other"]).expect_err("it has another file system");
-    refused.refused(2, "arguments-differ");
+    array.try_start(&["--fs", "other"]).expect_err("it has another file system").refused(2, "arguments-differ");
 }
 
 /// The command that creates `home`, as a process of its own.
 fn creating(array: &Array) -> Child {
-    let arguments = ["fs", "create", "home", "--size", "64MiB", "--json", "--array", path_text(array.dir())];
-    let mut command = Command::new(braid_bin());
-    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("braid can be started")
+    let mut command = array.command(&["fs", "create", "home", "--size", "64MiB", "--json"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("braid can be started")
 }
 
 /// The error that a command ended with; none if it is done.
@@ -199,7 +190,7 @@ fn of_two_creations_at_once_one_succeeds_and_leaves_no_remains() {
         assert_eq!(ends, [None, Some("file-system-exists".to_string())], "{pause} ms between them");
         await_served(&array, None);
         array.braid(&["fs", "delete", "home", "--yes"]).done();
-        assert_eq!(array.status()["volumes"].as_array().map(Vec::len), Some(1));
+        assert_eq!(items(&array.status()["volumes"]).len(), 1);
     }
 }
 
@@ -222,7 +213,6 @@ fn a_creation_that_was_suspended_and_replaced_leaves_the_new_file_system_alone()
         assert!(late.is_none(), "nobody has created it: {late:?}");
     }
     await_served(&array, None);
-    let checked = array.braid(&["fs", "check", "home"]).done().json();
-    assert_eq!(checked["sound"], true);
+    array.assert_files_sound("home");
     array.assert_sound("home.data");
 }

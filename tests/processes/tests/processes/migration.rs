@@ -1,7 +1,6 @@
 //! Migration of volumes to other layouts and devices under writers; the migrating process is killed.
 
 use crate::prelude::*;
-use serde_json::Value;
 use std::thread::sleep;
 
 /// The longest pause that a user may see at the beginning or the end: hosts check for changes twice a second.
@@ -26,26 +25,20 @@ fn a_volume_moves_under_load_without_an_error() {
         let said = array.braid(&[&["volume", "migrate", "vol0"][..], to].concat()).done().json();
         assert_eq!(said["volume"]["layout"], to[1]);
         assert!(number(&said["copied_bytes"]) > 0, "{said:#}");
-        let pause = load.pause();
-        println!("to {}: the longest pause of a writer was {pause:?}", to[1]);
-        assert!(pause <= PAUSE_MAX, "{pause:?}");
+        load.assert_pause(&format!("to {}", to[1]), PAUSE_MAX);
     }
-    load.stop().verify(&other);
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&other]);
 }
 
 #[test]
 fn a_migration_survives_a_kill_and_is_continued_or_undone() {
     let array = up();
     let (_host, other) = array.host();
-    let load = Load::start(Plan::of(&[&array.nbd(), &other]));
-    load.go_on();
-    let folder = array.dir().to_str().expect("a path of this test").to_string();
+    let load = Load::running(Plan::of(&[&array.nbd(), &other]));
     let begin = |layout: &str| {
         // So slow that it is killed before it is done.
-        let arguments = ["volume", "migrate", "vol0", "--layout", layout, "--rate", "4KiB", "--array", &folder];
-        let mut command = Command::new(braid_bin());
-        let mut moves = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut command = array.command(&["volume", "migrate", "vol0", "--layout", layout, "--rate", "4KiB"]);
+        let mut moves = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
         let begun = Instant::now();
         while info(&array)["lifecycle"] != "moving" {
             assert!(begun.elapsed() < Duration::from_secs(20), "it does not begin to move");
@@ -65,8 +58,7 @@ fn a_migration_survives_a_kill_and_is_continued_or_undone() {
     let said = array.braid(&["volume", "migrate", "vol0", "--abort"]).done().json();
     assert_eq!((&said["volume"]["layout"], &said["volume"]["lifecycle"]), (&"raid1:2".into(), &"ready".into()));
     load.go_on();
-    load.stop().verify(&other);
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&other]);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Users' mistakes: each gives an exit status, an error code, a message, and a hint.
 
 use crate::prelude::*;
-use braid_processes::Client;
 use braid_processes::nbd::parts;
 
 fn up(scratch: &Scratch, arguments: &[&str]) -> Outcome {
@@ -34,8 +33,7 @@ fn an_array_that_can_not_be_is_refused_and_nothing_is_made() {
         (&["--array", "elsewhere"][..], "usage", "--array"),
     ];
     for (arguments, code, word) in refused {
-        let said = up(&scratch, arguments).refused(2, code);
-        assert!(said.contains(word), "{arguments:?} is told of {word}: {said}");
+        up(&scratch, arguments).refused_naming(2, code, &[word]);
     }
     assert!(!scratch.path("array/device-0.braid").exists());
 }
@@ -44,20 +42,20 @@ fn an_array_that_can_not_be_is_refused_and_nothing_is_made() {
 fn a_volume_that_does_not_fit_is_refused_in_words() {
     let scratch = Scratch::new();
     let said = up(&scratch, &["--size", "64MiB", "--volume", "a:4MiB", "--volume", "huge:100TiB"]);
-    let message = said.refused(2, "no-room");
-    assert!(message.contains("100.0 TiB asked for") && message.contains("MiB free"), "{message}");
+    said.refused_naming(2, "no-room", &["100.0 TiB asked for", "MiB free"]);
     assert!(!scratch.path("array").exists(), "nothing of it remains");
     let mut array = Array::up_in(&scratch.path("array"), &["--size", "64MiB"]);
     // The first volume leaves half of the space, but not enough for another volume of this size.
-    let message = array.braid(&["volume", "create", "more", "--size", "256MiB"]).refused(1, "device-full");
-    assert!(message.contains("256 MiB asked for") && message.contains("`braid status`"), "{message}");
+    array.braid(&["volume", "create", "more", "--size", "256MiB"]).refused_naming(
+        1,
+        "device-full",
+        &["256 MiB asked for", "`braid status`"],
+    );
     array.down();
     let array = Array::small();
-    let message = array.braid(&["volume", "create", "huge", "--size", "100GiB"]).refused(1, "device-full");
-    assert!(message.contains("huge"), "{message}");
+    array.braid(&["volume", "create", "huge", "--size", "100GiB"]).refused_naming(1, "device-full", &["huge"]);
     // More than a device can address.
-    let message = array.braid(&["volume", "create", "huge", "--size", "16383PiB"]).refused(2, "too-large");
-    assert!(message.contains("at most"), "{message}");
+    array.braid(&["volume", "create", "huge", "--size", "16383PiB"]).refused_naming(2, "too-large", &["at most"]);
     array.braid(&["volume", "info", "huge"]).refused(3, "no-such-volume");
     Client::open(&array.nbd()).write(0, b"x").expect("the array continues");
 }
@@ -66,19 +64,16 @@ fn a_volume_that_does_not_fit_is_refused_in_words() {
 fn volumes_that_are_not_there_or_can_not_be_are_refused() {
     let array = Array::small();
     for command in ["info", "check", "delete"] {
-        let said = array.braid(&["volume", command, "nowhere"]).refused(3, "no-such-volume");
-        assert!(said.contains("nowhere") && said.contains("vol0"), "{command} names what there is: {said}");
+        array.braid(&["volume", command, "nowhere"]).refused_naming(3, "no-such-volume", &["nowhere", "vol0"]);
     }
     array.braid(&["nbd", "--volume", "nowhere"]).refused(3, "no-such-volume");
-    let refused = run("nbdinfo", &[&array.nbd().replace("vol0", "nowhere")]);
+    let refused = run("nbdinfo", &[&array.nbd_of("nowhere")]);
     assert!(refused.stderr.contains("nowhere") && refused.status != Some(0), "{refused}");
     array.braid(&["volume", "create", "x", "--size", "4097"]).refused(2, "bad-size");
     array.braid(&["volume", "create", "x", "--size", "4MiB", "--layout", "raid5:5+1"]).refused(2, "bad-layout");
     array.braid(&["volume", "create", "x", "--size", "4MiB", "--ordering", "random"]).refused(2, "usage");
-    let said = array.braid(&["volume", "set-ordering", "vol0", "random"]).refused(2, "usage");
-    for ordering in ["none", "server-lock", "callback-lock", "device-lock", "timestamp"] {
-        assert!(said.contains(ordering), "it says what there is: {said}");
-    }
+    let orderings = ["none", "server-lock", "callback-lock", "device-lock", "timestamp"];
+    array.braid(&["volume", "set-ordering", "vol0", "random"]).refused_naming(2, "usage", &orderings);
     array.braid(&["volume", "set-ordering", "nothing", "none"]).refused(3, "no-such-volume");
     array.braid(&["lockd", "--id", "1"]).refused(3, "no-such-lock-server");
     array.braid(&["volume", "create", "vol0", "--size", "4MiB"]).refused(1, "volume-exists");
@@ -106,8 +101,7 @@ fn a_port_that_is_taken_is_named_and_nothing_is_made() {
     let port = address.rsplit(':').next().expect("there is a port");
     let scratch = Scratch::new();
     let dir = scratch.text("array");
-    let said = braid(&["up", "--dir", &dir, "--port", port, "--yes", "--json"]).refused(1, "port-taken");
-    assert!(said.contains(port), "{said}");
+    braid(&["up", "--dir", &dir, "--port", port, "--yes", "--json"]).refused_naming(1, "port-taken", &[port]);
     assert!(!scratch.path("array/device-0.braid").exists());
     array.braid(&["nbd", "--listen", address]).refused(1, "port-taken");
     array.braid(&["nbd", "--listen", "nonsense"]).refused(2, "usage");
@@ -138,7 +132,7 @@ fn other_arguments_than_at_creation_are_refused_each_by_name() {
         assert!(said.contains(word), "{word} is not in: {said}");
     }
     array.start(&[&SMALL[..], &["--devices", "5"]].concat());
-    assert!(Client::open(&array.nbd()).read(1, content.len()).expect("a read works") == content);
+    array.assert_reads(1, &content);
 }
 
 #[test]
@@ -152,15 +146,14 @@ fn device_files_without_their_description_are_not_written_over() {
     array.try_start(&SMALL).expect_err("the files may be all that is left of it").refused(1, "left-overs");
     let damaged = "{\"schema\": 2, ";
     std::fs::write(&there, damaged).expect("it can be written");
-    let message = array.try_start(&[]).expect_err("it can't be understood").refused(1, "description-damaged");
-    assert!(message.contains("braid monitor recover") && message.contains("--from"), "{message}");
+    array.assert_start_refused(1, "description-damaged", &["braid monitor recover", "--from"]);
     assert_eq!(std::fs::read_to_string(&there).expect("it exists"), damaged, "it was left unchanged");
     let newer = std::fs::read_to_string(&aside).expect("it exists").replacen("\"schema\": 2", "\"schema\": 99", 1);
     std::fs::write(&there, newer.replacen("\"schema\":2", "\"schema\":99", 1)).expect("it can be written");
-    array.try_start(&[]).expect_err("a later release wrote it").refused(1, "newer-format");
+    array.assert_start_refused(1, "newer-format", &[]);
     std::fs::rename(&aside, &there).expect("it can be moved back");
     array.start(&[]);
-    assert!(Client::open(&array.nbd()).read(1, content.len()).expect("a read works") == content);
+    array.assert_reads(1, &content);
 }
 
 #[test]
@@ -180,8 +173,7 @@ fn experiments_that_can_not_be_are_refused_before_anything_is_made() {
         (&["run", "scale", "--out", &there][..], "exists", "--out"),
     ];
     for (arguments, code, word) in refused {
-        let said = sim(arguments).refused(2, code);
-        assert!(said.contains(word), "{arguments:?} is told of {word}: {said}");
+        sim(arguments).refused_naming(2, code, &[word]);
     }
     assert!(!scratch.path("results").exists());
     sim(&["report", &there]).refused(3, "no-results");
@@ -212,7 +204,7 @@ fn a_removed_list_of_processes_is_made_anew() {
     let mut client = Client::open(&array.nbd());
     client.write(0, &[1; 4096]).expect("a write works");
     std::fs::remove_file(array.dir().join("run.json")).expect("it can be removed");
-    let serves = |device: &serde_json::Value| device["state"] == "serving";
+    let serves = |device: &Value| device["state"] == "serving";
     array.await_status("all devices serve", |status| {
         array.dir().join("run.json").exists() && status["devices"].as_array().is_some_and(|all| all.iter().all(serves))
     });
@@ -227,8 +219,7 @@ fn a_path_that_is_no_folder_is_named_with_a_hint() {
     let file = scratch.text("file");
     std::fs::write(&file, "").expect("it can be written");
     for path in [file.as_str(), "/dev/null"] {
-        let said = braid(&["status", "--array", path, "--json"]).refused(3, "not-a-folder");
-        assert!(said.contains(path) && said.contains("--array FOLDER"), "{said}");
+        braid(&["status", "--array", path, "--json"]).refused_naming(3, "not-a-folder", &[path, "--array FOLDER"]);
         braid(&["up", "--dir", path, "--json"]).refused(3, "not-a-folder");
     }
 }

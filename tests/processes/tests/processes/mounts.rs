@@ -3,7 +3,6 @@
 
 use crate::prelude::*;
 use rustix::process::{Pid, kill_process};
-use serde_json::Value;
 use std::fs::{OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
@@ -52,7 +51,7 @@ impl Mounts {
         let mut mounts = Mounts { directories, pids: [0; 2], array };
         let [a, b] = mounts.directories.each_ref().map(|directory| path_text(directory));
         let mounted = mounts.array.braid(&["fs", "mount", NAME, a, b]).done().json();
-        mounts.pids = [0, 1].map(|index| number(&mounted["mounts"][index]["pid"]) as u32);
+        mounts.pids = [0, 1].map(|index| pid_of(&mounted["mounts"][index]));
         Some(mounts)
     }
 
@@ -67,7 +66,7 @@ impl Mounts {
     /// Mounts again what was unmounted.
     pub fn mount(&mut self, mount: usize) {
         let mounted = self.array.braid(&["fs", "mount", NAME, self.directory(mount)]).done().json();
-        self.pids[mount] = number(&mounted["mounts"][0]["pid"]) as u32;
+        self.pids[mount] = pid_of(&mounted["mounts"][0]);
     }
 
     /// The directories that are mounted, according to the kernel.
@@ -83,23 +82,15 @@ impl Mounts {
 
     /// The process that serves a shard.
     pub fn server_of(&self, shard: usize) -> Option<u32> {
-        let status = self.array.braid(&["fs", "status", NAME]).done().json();
-        let server = &status["file_systems"][0]["servers"][shard];
-        (server["state"] == "serving").then(|| number(&server["pid"]) as u32)
+        self.array.metadata_server(NAME, shard)
     }
 
     /// The processes of the file system's server and of all devices.
     pub fn servers_and_devices(&self) -> Vec<u32> {
         let status = self.array.status();
-        let devices = status["devices"].as_array().expect("devices are listed").iter();
+        let devices = items(&status["devices"]).iter();
         let server = self.server().expect("it serves");
-        devices.map(|device| number(&device["pid"]) as u32).chain([server]).collect()
-    }
-
-    /// The kinds of events so far.
-    fn events(&self) -> Vec<Value> {
-        let events = fs::read_to_string(self.array.dir().join("events.jsonl")).unwrap_or_default();
-        events.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        devices.map(pid_of).chain([server]).collect()
     }
 
     /// The file system contains no error, and all mounts end: also right after a check, their hosts disconnect.
@@ -110,12 +101,11 @@ impl Mounts {
             said.map(|said| said.matches("could not disconnect within 10s").count()).sum::<usize>()
         };
         let before = late(&self.array);
-        let found = self.array.braid(&["fs", "check", NAME]).done().json();
-        assert_eq!(found["sound"], true, "{found}");
+        self.array.assert_files_sound(NAME);
         self.array.down();
         assert_eq!(self.mounted(), [false, false]);
         gone(&self.pids);
-        assert_eq!(late(&self.array), before, "hosts could not disconnect: {:#?}", self.events());
+        assert_eq!(late(&self.array), before, "hosts could not disconnect: {}", self.array.told(&["events"]));
     }
 }
 
@@ -204,8 +194,7 @@ fn two_folders_show_the_same_files() {
     drop((held, other));
 
     let status = mounts.array.status();
-    let roles: Vec<String> =
-        status["hosts"].as_array().expect("a list").iter().map(|host| text(&host["role"])).collect();
+    let roles: Vec<String> = items(&status["hosts"]).iter().map(|host| text(&host["role"])).collect();
     for directory in [0, 1].map(|mount| mounts.directory(mount)) {
         assert!(roles.contains(&format!("mount {NAME} {directory}")), "{roles:?}");
     }
@@ -270,9 +259,7 @@ fn unsuitable_mount_points_are_refused() {
     assert!(!fs::read_to_string("/proc/self/mounts").expect("a list").contains(path_text(&inside)));
 
     // A mount in the foreground, which is found by its array, and ended with it.
-    let arguments = ["fs", "mount", NAME, path_text(&inside), "--foreground", "--array", path_text(mounts.array.dir())];
-    let log = mounts.array.scratch().path("mount.log");
-    let foreground = Daemon::start(&[&arguments[..], &["--json"]].concat(), &log).expect("it mounts");
+    let foreground = mounts.array.daemon("mount", &["fs", "mount", NAME, path_text(&inside), "--foreground"]);
     assert_eq!(foreground.ready["directory"], path_text(&inside));
     fs::write(inside.join("x"), "x").expect("it is mounted");
     assert_eq!(foreground.end(Signal::INT), Some(0));
@@ -631,8 +618,8 @@ fn a_mount_that_was_suspended_is_fenced_and_goes_on() {
     open(&other).read_to_string(&mut content).expect("it can be read");
     assert_eq!(content, "now");
     for kind in ["host-fenced", "mount-replaced"] {
-        let is_named = |event: &Value| event["kind"] == kind && text(&event["text"]).contains(mounts.directory(0));
-        wait_until(kind, RECOVERY, || mounts.events().iter().any(is_named));
+        let is_named = |event: &Value| text(&event["text"]).contains(mounts.directory(0));
+        wait_until(kind, RECOVERY, || mounts.array.events(kind).iter().any(is_named));
     }
     drop(again);
     mounts.end();
@@ -690,7 +677,7 @@ fn a_mount_in_a_container_is_ended_and_no_program_that_has_its_number_here() {
     command.args(["echo $0 > /proc/sys/kernel/ns_last_pid; \"$@\" & wait", &(stranger.id() - 1).to_string()]);
     command.arg(braid_bin()).args(["fs", "mount", NAME, path_text(&own), "--foreground", "--array"]);
     let mut container = command.arg(mounts.array.dir()).stdout(Stdio::null()).spawn().expect("it starts");
-    let hosts = || mounts.array.braid(&["host", "list"]).done().json()["hosts"].as_array().expect("a list").clone();
+    let hosts = || items(&mounts.array.braid(&["host", "list"]).done().json()["hosts"]).to_vec();
     let in_container = || hosts().into_iter().find(|host| host["directory"] == path_text(&own));
     wait_until("it is mounted in the container", RECOVERY, || in_container().is_some());
     let host = in_container().expect("it is mounted");
@@ -730,8 +717,7 @@ fn commands_in_a_copy_of_a_running_array_leave_its_mounts_alone() {
     let found = in_copy(&["doctor"]).stdout;
     assert!(found.contains("is a copy of the array in") && found.contains(&dir), "{found}");
     let up = ["up", "--port", "0"];
-    let said = in_copy(&up).refused(2, "not-confirmed");
-    assert!(said.contains(&dir), "{said}");
+    in_copy(&up).refused_naming(2, "not-confirmed", &[&dir]);
     in_copy(&[&up[..], &["--yes", "--background"]].concat()).done();
     in_copy(&["down"]).done();
     fs::write(mounts.directories[0].join("there"), "still").expect("the mount serves");

@@ -1,13 +1,7 @@
 //! Nodes: processes that run some of the devices, a host and an NBD server. They are killed, suspended and fenced one after the other,
 //! under writers that use all of them.
 
-use braid_processes::array::{Array, SMALL, number, text};
-use braid_processes::daemon::signal;
-use braid_processes::load::{Load, Plan};
-use braid_processes::{Client, soak, wait_until};
-use rustix::process::Signal;
-use serde_json::Value;
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
 /// How long writers at other nodes may pause when a node is killed or suspended.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -23,15 +17,15 @@ fn at(status: &Value, node: usize) -> String {
 }
 
 fn pid(status: &Value, node: usize) -> u32 {
-    number(&status["nodes"][node]["pid"]) as u32
+    pid_of(&status["nodes"][node])
 }
 
 /// Waits until all nodes run, none of them in the process `before`, and all devices are in.
 #[track_caller]
 fn await_whole(array: &Array, before: u32) -> Value {
     array.await_status("all nodes and devices are there", |status| {
-        let nodes = status["nodes"].as_array().expect("nodes are listed");
-        let devices = status["devices"].as_array().expect("devices are listed");
+        let nodes = items(&status["nodes"]);
+        let devices = items(&status["devices"]);
         nodes.iter().all(|node| node["pid"].as_u64().is_some_and(|pid| pid != u64::from(before)))
             && devices.iter().all(|device| device["member_state"] == "in" && device["state"] == "serving")
     })
@@ -86,11 +80,10 @@ fn an_array_of_processes_opens_as_nodes_and_back() {
         let status = array.status();
         let pids: Vec<u64> = (0..5).map(|device| number(&status["devices"][device]["pid"])).collect();
         let (listed, different) =
-            (status["nodes"].as_array().map(Vec::len), pids.iter().collect::<std::collections::BTreeSet<_>>().len());
+            (status["nodes"].as_array().map(Vec::len), pids.iter().collect::<BTreeSet<_>>().len());
         let expected = if nodes == "0" { (0, 5) } else { (nodes.parse().unwrap(), nodes.parse().unwrap()) };
         assert_eq!((listed, different), (Some(expected.0), expected.1), "{status:#}");
-        let there = Client::open(&array.nbd()).read(4000, content.len()).expect("a read works");
-        assert!(there == content, "--nodes {nodes}");
+        array.assert_reads(4000, &content);
     }
     array.assert_sound("vol0");
     array.down();
@@ -111,11 +104,11 @@ fn the_parts_of_a_node_end_alone() {
     array.await_volume(0, "degraded");
     array.braid(&["device", "replace", "2", &file]).done();
     let status = array.await_volume(0, "healthy");
-    assert_eq!((pid(&status, 0), number(&status["devices"][2]["pid"]) as u32), (node, node), "{status:#}");
+    assert_eq!((pid(&status, 0), pid_of(&status["devices"][2])), (node, node), "{status:#}");
     assert!(client.read(0, 8192).expect("a read works") == [7; 8192]);
 
     // A fenced host is replaced in the same process, at the same port.
-    let hosts = status["hosts"].as_array().expect("hosts are listed");
+    let hosts = items(&status["hosts"]);
     let host = hosts.iter().find(|host| host["role"] == "node 0").expect("it has a role");
     array.braid(&["host", "fence", &format!("h{}", number(&host["generation"]))]).done();
     wait_until("the node serves with a new host", LIMIT, || {

@@ -21,10 +21,10 @@ fn bytes_are_written_and_read(array: &Array) {
     let object = text(&array.braid(&["object", "create", "2"]).done().json()["object"]);
     assert_eq!(object, "2:1", "the first one");
     array.braid(&["object", "write", &object, "hello, array"]).done();
-    assert_eq!(plain(array, &["object", "read", &object]), "hello, array");
-    assert_eq!(plain(array, &["object", "read", &object, "--offset", "7", "--length", "2"]), "ar");
-    assert_eq!(plain(array, &["object", "append", &object, "int:1"]), "12\n");
-    assert_eq!(plain(array, &["object", "read", &object, "--offset", "12", "--as", "int"]), "1\n");
+    assert_eq!(array.told(&["object", "read", &object]), "hello, array");
+    assert_eq!(array.told(&["object", "read", &object, "--offset", "7", "--length", "2"]), "ar");
+    assert_eq!(array.told(&["object", "append", &object, "int:1"]), "12\n");
+    assert_eq!(array.told(&["object", "read", &object, "--offset", "12", "--as", "int"]), "1\n");
     // More than one request can carry, with a hole before it.
     let file = array.scratch().path("large");
     let large: Vec<u8> = (0..700_000_u32).map(|index| (index % 251) as u8).collect();
@@ -39,7 +39,7 @@ fn bytes_are_written_and_read(array: &Array) {
     let hole = array.braid(&["object", "read", &object, "--offset", "20", "--length", "3"]).done().json();
     assert_eq!(hole["data"]["hex"], "000000");
     array.braid(&["object", "truncate", &object, "5"]).done();
-    assert_eq!(plain(array, &["object", "read", &object]), "hello");
+    assert_eq!(array.told(&["object", "read", &object]), "hello");
     array.braid(&["object", "remove", &object]).done();
     array.braid(&["object", "read", &object]).refused(3, "no-such-object");
     assert_eq!(text(&array.braid(&["object", "create", "2"]).done().json()["object"]), "2:2", "no number comes back");
@@ -52,25 +52,25 @@ fn attributes_are_set_and_compared(array: &Array) {
     for length in [1, 8, 65_536] {
         std::fs::write(&file, vec![b'x'; length]).expect("a file can be written");
         array.braid(&["attr", "set", "3:7", "1.1", &format!("file:{}", file.display())]).done();
-        assert_eq!(plain(array, &["attr", "get", "3:7", "1.1", "--as", "raw"]).len(), length);
+        assert_eq!(array.told(&["attr", "get", "3:7", "1.1", "--as", "raw"]).len(), length);
     }
     std::fs::write(&file, vec![b'x'; 65_537]).expect("a file can be written");
     let too_long = array.braid(&["attr", "set", "3:7", "1.1", &format!("file:{}", file.display())]);
     too_long.refused(2, "value-too-long");
-    assert_eq!(plain(array, &["attr", "get", "3:7", "1.1", "--as", "raw"]).len(), 65_536, "it stands");
+    assert_eq!(array.told(&["attr", "get", "3:7", "1.1", "--as", "raw"]).len(), 65_536, "it stands");
     array.braid(&["attr", "set", "3:7", "1.1", ""]).done();
     array.braid(&["attr", "get", "3:7", "1.1"]).refused(3, "undefined");
 
     // Printed values can be written.
     for value in ["hello", "int:42", "hex:00ff"] {
         array.braid(&["attr", "set", "3:7", "0x10.2", value]).done();
-        assert_eq!(plain(array, &["attr", "get", "3:7", "16.2"]), format!("{value}\n"));
+        assert_eq!(array.told(&["attr", "get", "3:7", "16.2"]), format!("{value}\n"));
     }
     array.braid(&["attr", "delete", "3:7", "16.2"]).done();
 
-    assert_eq!(plain(array, &["attr", "add", "3:7", "1.3", "5"]), "0\n");
-    assert_eq!(plain(array, &["attr", "add", "3:7", "1.3", "-7"]), "5\n");
-    assert_eq!(plain(array, &["attr", "get", "3:7", "1.3"]), "int:-2\n");
+    assert_eq!(array.told(&["attr", "add", "3:7", "1.3", "5"]), "0\n");
+    assert_eq!(array.told(&["attr", "add", "3:7", "1.3", "-7"]), "5\n");
+    assert_eq!(array.told(&["attr", "get", "3:7", "1.3"]), "int:-2\n");
 
     let swapped = |arguments: &[&str]| {
         let outcome = array.braid(&[&["attr", "cas", "3:7", "1.4"], arguments].concat());
@@ -91,7 +91,7 @@ fn lists_come_in_parts(array: &Array) {
     }
     let objects = |arguments: &[&str]| {
         let said = array.braid(&[&["object", "list", "4"], arguments].concat()).done().json();
-        let names: Vec<String> = said["objects"].as_array().expect("they are listed").iter().map(text).collect();
+        let names: Vec<String> = items(&said["objects"]).iter().map(text).collect();
         (names.join(" "), said["more"] == true)
     };
     assert_eq!(objects(&[]), ("4:3 4:5 4:9".to_string(), false));
@@ -99,7 +99,7 @@ fn lists_come_in_parts(array: &Array) {
     assert_eq!(objects(&["--limit", "2", "--after", "5"]), ("4:9".to_string(), false));
     let attributes = |arguments: &[&str]| {
         let said = array.braid(&[&["attr", "list", "4:9"], arguments].concat()).done().json();
-        let found = said["attributes"].as_array().expect("they are listed");
+        let found = items(&said["attributes"]);
         found.iter().map(|attribute| text(&attribute["name"])).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(attributes(&[]), "3.1 5.1 9.1");
@@ -138,20 +138,15 @@ fn attributes_are_kept_on_an_attribute_volume(array: &Array) {
     array.braid(&["attr", "cas", "locks:7", "1.1", "", "me", "--exact"]).done();
     let lost = array.braid(&["attr", "cas", "locks:7", "1.1", "", "you", "--exact"]);
     assert_eq!((lost.status, text(&lost.json()["original"]["text"])), (Some(1), "me".to_string()));
-    assert_eq!(plain(array, &["attr", "add", "locks:8", "1.1", "3"]), "0\n");
-    assert_eq!(plain(array, &["attr", "wait", "locks:8", "1.1", "--seen", "int:0"]), "int:3\n");
+    assert_eq!(array.told(&["attr", "add", "locks:8", "1.1", "3"]), "0\n");
+    assert_eq!(array.told(&["attr", "wait", "locks:8", "1.1", "--seen", "int:0"]), "int:3\n");
     array.braid(&["attr", "wait", "locks:8", "1.1", "--timeout", "0s"]).refused(1, "unchanged");
     array.braid(&["object", "create", "locks"]).refused(2, "not-in-attribute-volume");
     // Numbers of volumes and attribute volumes are kept apart: otherwise attributes would overwrite blocks, or blocks attributes.
     array.braid(&["attr", "set", "vol0:7", "1.1", "mine"]).refused(1, "not-an-attribute-volume");
     array.braid(&["nbd", "--listen", "127.0.0.1:0", "--volume", "locks"]).refused(2, "is-an-attribute-volume");
     let running = array.braid(&["volume", "list"]).done().json();
-    let kinds: Vec<_> = running["volumes"]
-        .as_array()
-        .expect("they are listed")
-        .iter()
-        .map(|volume| &volume["attribute_volume"])
-        .collect();
+    let kinds: Vec<_> = items(&running["volumes"]).iter().map(|volume| &volume["attribute_volume"]).collect();
     assert_eq!(kinds, [false, true]);
 }
 
@@ -193,7 +188,7 @@ fn every_increment_counts_once_though_the_device_is_killed() {
     println!("{added} were added, {swapped} swapped");
     assert!(added >= 100 && swapped >= 50, "something was done");
     let shown =
-        |array: &Array| (plain(array, &["attr", "get", "1:1", "1.1"]), plain(array, &["attr", "get", "1:1", "1.2"]));
+        |array: &Array| (array.told(&["attr", "get", "1:1", "1.1"]), array.told(&["attr", "get", "1:1", "1.2"]));
     let counted = (format!("int:{added}\n"), format!("int:{swapped}\n"));
     assert_eq!(shown(&array), counted);
     array.kill();
@@ -218,12 +213,6 @@ async fn count(dir: &Path, ends: &AtomicBool, done: &AtomicU64) -> Result<(i64, 
     }
     array.close().await;
     Ok((added, swapped))
-}
-
-/// The output of a command without `--json`.
-#[track_caller]
-fn plain(array: &Array, arguments: &[&str]) -> String {
-    shell(array.dir(), arguments).stdout
 }
 
 /// A command that must succeed.

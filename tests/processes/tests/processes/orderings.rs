@@ -1,9 +1,6 @@
 //! Changes of a volume's ordering under writers, and lock servers that are killed.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use braid_processes::array::LEASE;
-use serde_json::Value;
 
 /// The longest pause that a user may see during a change: hosts check for changes twice a second.
 const CHANGE_MAX: Duration = Duration::from_secs(5);
@@ -33,7 +30,7 @@ fn the_ordering_changes_under_load_without_an_error() {
 #[test]
 fn several_lock_servers_share_the_work() {
     let array = go_round(&["server-lock", "callback-lock"], &["--lock-servers", "3", "--lock-acquisition", "timeout"]);
-    let servers = array.status()["lock_servers"].as_array().expect("they are listed").clone();
+    let servers = items(&array.status()["lock_servers"]).to_vec();
     assert_eq!(servers.len(), 3);
     let unused = up(&["--lock-servers", "2"]);
     set_ordering(&unused, "server-lock");
@@ -63,13 +60,10 @@ fn go_round(orderings: &[&str], arguments: &[&str]) -> Array {
         load.go_on();
         load.take_longest();
         assert_eq!(set_ordering(&array, ordering)["changed"], true);
-        let pause = load.pause();
-        println!("to {ordering}: the longest pause of a writer was {pause:?}");
-        assert!(pause <= CHANGE_MAX, "{pause:?}");
+        load.assert_pause(&format!("to {ordering}"), CHANGE_MAX);
     }
     assert_eq!(set_ordering(&array, orderings.last().expect("there are some"))["changed"], false);
-    load.stop().verify(&other);
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&other]);
     array
 }
 
@@ -87,20 +81,16 @@ fn a_lock_server_may_be_killed_under_load_without_an_error() {
             let (pid, restarts) = lock_server(&array);
             pid != before.0 && restarts > before.1
         });
-        let pause = load.pause();
-        println!("{ordering}: the longest pause of a writer was {pause:?}");
-        assert!(pause <= RESTART_MAX, "{pause:?}");
-        load.stop().verify(&other);
-        array.assert_sound("vol0");
+        load.assert_pause(ordering, RESTART_MAX);
+        load.assert_kept(&array, &[&other]);
     }
     // It ends with the array, and starts with the array.
     let pid = lock_server(&array).0;
     array.down();
-    braid_processes::array::gone(&[pid]);
+    gone(&[pid]);
     array.start(&[]);
     emptied(&array);
-    let load = Load::start(Plan::of(&[&array.nbd()]));
-    load.go_on();
+    let load = Load::running(Plan::of(&[&array.nbd()]));
     load.stop();
 }
 
@@ -109,8 +99,7 @@ fn a_lock_server_that_lost_its_file_grants_nothing_before_all_hosts_have_answere
     let array = up(&[]);
     let (_host, other) = array.host();
     set_ordering(&array, "callback-lock");
-    let load = Load::start(Plan::of(&[&array.nbd(), &other]));
-    load.go_on();
+    let load = Load::running(Plan::of(&[&array.nbd(), &other]));
     let before = lock_server(&array);
     std::fs::remove_file(array.dir().join("lockd0.state")).expect("it exists");
     signal(before.0, Signal::KILL);
@@ -120,8 +109,7 @@ fn a_lock_server_that_lost_its_file_grants_nothing_before_all_hosts_have_answere
         pid != Some(before.0.into()) && restarts > before.1 && server["counters"]["reasserted"].is_u64()
     });
     load.go_on();
-    load.stop().verify(&other);
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&other]);
     let reasserted = number(&status["lock_servers"][0]["counters"]["reasserted"]);
     let later = number(&array.status()["lock_servers"][0]["counters"]["reasserted"]);
     assert!(reasserted.max(later) > 0, "hosts said what they held: {:#}", array.status()["lock_servers"]);
@@ -156,15 +144,12 @@ fn lock_server(array: &Array) -> (u32, u64) {
 fn begin_change(array: &Array) -> Child {
     let now = text(&array.status()["volumes"][0]["ordering"]);
     let other = if now == "timestamp" { "device-lock" } else { "timestamp" };
-    let mut command = Command::new(braid_bin());
-    command.args(["volume", "set-ordering", "vol0", other, "--array", path_text(array.dir())]);
+    let mut command = array.command(&["volume", "set-ordering", "vol0", other]);
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("braid can be started")
 }
 
 fn is(array: &Array, wished: &str) -> bool {
-    let description = std::fs::read(array.dir().join("array.json")).expect("it is always there");
-    let description: Value = serde_json::from_slice(&description).expect("it is replaced as a whole");
-    description["volumes"][0]["state"].get(wished).is_some()
+    array.description()["volumes"][0]["state"].get(wished).is_some()
 }
 
 /// Returns true as soon as the volume's state is `wished`; false if the change ends without that having been observed.
@@ -175,14 +160,6 @@ fn comes_to(array: &Array, wished: &str, child: &mut Child) -> bool {
         }
     }
     true
-}
-
-/// Waits until a suspended process runs no more: the signal arrives after the call that sends it.
-fn await_stopped(pid: u32) {
-    wait_until("the process is suspended or has ended", Duration::from_secs(10), || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("no one has waited for its end");
-        matches!(stat.rsplit(") ").next().and_then(|fields| fields.chars().next()), Some('T' | 'Z'))
-    });
 }
 
 #[test]
@@ -214,8 +191,7 @@ fn a_change_that_is_suspended_is_taken_over_and_what_it_says_on_waking_counts_no
     assert!(!ended.success(), "it learns that it was fenced: {ended}");
     assert_eq!(text(&array.status()["volumes"][0]["ordering"]), next);
     load.go_on();
-    load.stop().verify(&array.nbd());
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&array.nbd()]);
 }
 
 #[test]
@@ -249,34 +225,28 @@ fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
 fn a_host_that_stands_still_is_waited_for_no_longer_than_its_lease() {
     let array = up(&[]);
     let (host, _) = array.host();
-    let load = Load::start(Plan::of(&[&array.nbd()]));
-    load.go_on();
+    let load = Load::running(Plan::of(&[&array.nbd()]));
     signal(host.pid(), Signal::STOP);
     set_ordering(&array, "device-lock");
     load.go_on();
     signal(host.pid(), Signal::CONT);
     assert_eq!(host.ended(), Some(1), "it learns that it was fenced");
-    load.stop().verify(&array.nbd());
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&array.nbd()]);
 }
 
 #[test]
 fn a_lock_server_may_be_run_by_hand_and_only_once() {
     let array = up(&[]);
-    let arguments = ["lockd", "--array", path_text(array.dir()), "--json"];
-    let server =
-        Daemon::start(&arguments, &array.scratch().path("lockd.log")).unwrap_or_else(|outcome| panic!("{outcome}"));
+    let server = array.daemon("lockd", &["lockd"]);
     array.braid(&["lockd"]).refused(1, "lock-server-in-use");
     set_ordering(&array, "server-lock");
-    let load = Load::start(Plan::of(&[&array.nbd()]));
-    load.go_on();
+    let load = Load::running(Plan::of(&[&array.nbd()]));
     let shown = array.status()["lock_servers"][0].clone();
-    assert_eq!(number(&shown["pid"]) as u32, server.pid(), "{shown}");
+    assert_eq!(pid_of(&shown), server.pid(), "{shown}");
     assert_eq!(text(&shown["address"]), text(&server.ready["address"]));
     assert_eq!(shown["state"], "serving");
     // After a graceful end, `braid up` replaces it with a lock server of its own.
     assert_eq!(server.end(Signal::TERM), Some(0));
     load.go_on();
-    load.stop().verify(&array.nbd());
-    array.assert_sound("vol0");
+    load.assert_kept(&array, &[&array.nbd()]);
 }

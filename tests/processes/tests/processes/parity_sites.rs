@@ -1,8 +1,6 @@
 //! Parity that devices compute together: the parity site of a volume changes under writers, while devices are killed; maps of writes.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use serde_json::Value;
 
 /// A volume whose devices compute parity, with units of one block, so that writers share parity.
 fn create(array: &Array, arguments: &[&str]) -> Value {
@@ -24,8 +22,8 @@ fn set_site(array: &Array, site: &str) -> Value {
 fn executed(array: &Array) -> u64 {
     array.await_renewals(2);
     let status = array.status();
-    let is_supervisor = |host: &&Value| number(&host["pid"]) as u32 == array.supervisor().pid();
-    let host = status["hosts"].as_array().expect("hosts are listed").iter().find(is_supervisor);
+    let is_supervisor = |host: &&Value| pid_of(host) == array.supervisor().pid();
+    let host = items(&status["hosts"]).iter().find(is_supervisor);
     number(&host.expect("it has a lease")["counters"]["executed"])
 }
 
@@ -37,8 +35,7 @@ fn the_parity_site_changes_under_load_while_devices_are_killed() {
     let hosts = vec![uri.clone(), other.replace("vol0", "par")];
     // Whole blocks: parts of blocks are written by the host.
     let (cells, cell_bytes) = (300, 4096);
-    let load = Load::start(Plan { cells, cell_bytes, begin: 0, ..Plan::of(&hosts) });
-    load.go_on();
+    let load = Load::running(Plan { cells, cell_bytes, begin: 0, ..Plan::of(&hosts) });
     let first = executed(&array);
     assert!(first > 0, "devices execute writes");
     array.kill_device(1);
@@ -60,9 +57,7 @@ fn the_parity_site_changes_under_load_while_devices_are_killed() {
     load.go_on();
 
     let mut record = load.stop();
-    array.await_status("all devices are in", |status| {
-        status["devices"].as_array().is_some_and(|devices| devices.iter().all(|device| device["member_state"] == "in"))
-    });
+    array.await_all_in();
     record.verify(&uri);
     array.assert_sound("par");
 }
@@ -107,11 +102,8 @@ fn a_map_follows_the_membership_and_refuses_what_is_no_write() {
     assert_eq!(degraded["bands"][0]["cells"][0]["lost"], true, "{degraded}");
 
     map(&["0", "0"]).refused(2, "bad-length");
-    let message = map(&["8MiB", "4KiB"]).refused(2, "bad-offset");
-    assert!(message.contains("8388608 bytes"), "{message}");
-    let message = map(&["0", "5MiB"]).refused(2, "too-large");
-    assert!(message.contains("at most 4 MiB"), "{message}");
-    let message = map(&["0", "2MiB"]).refused(2, "too-large");
-    assert!(message.contains("64"), "{message}");
+    map(&["8MiB", "4KiB"]).refused_naming(2, "bad-offset", &["8388608 bytes"]);
+    map(&["0", "5MiB"]).refused_naming(2, "too-large", &["at most 4 MiB"]);
+    map(&["0", "2MiB"]).refused_naming(2, "too-large", &["64"]);
     map(&["x", "4KiB"]).refused(2, "usage");
 }

@@ -2,17 +2,18 @@
 
 pub use braid_base::Rng;
 pub use braid_client::{ArrayOptions, AttributeName, Error, Object, wait};
-pub use braid_processes::array::{SMALL, SMALL_BYTES, gone, number, text};
-pub use braid_processes::daemon::{has_ended_within, signal};
+pub use braid_processes::array::{LEASE, SMALL, SMALL_BYTES, findings, gone, items, number, pid_of, text};
+pub use braid_processes::daemon::{Stopped, await_stopped, has_ended_within, signal};
 pub use braid_processes::data::{noise, seed};
 pub use braid_processes::load::Plan;
 pub use braid_processes::nbd::EIO;
 pub use braid_processes::program::{braid, braid_bin};
 pub use braid_processes::scratch::path_text;
-pub use braid_processes::{Array, Daemon, Load, Outcome, Refusal, Scratch, run, soak, tool, wait_until};
+pub use braid_processes::{Array, Client, Daemon, Load, Outcome, Refusal, Scratch, run, soak, tool, wait_until};
 pub use rustix::fs::{FlockOperation, flock};
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
+pub use serde_json::{Value, json};
 pub use std::collections::{BTreeMap, BTreeSet};
 pub use std::fs;
 pub use std::fs::File;

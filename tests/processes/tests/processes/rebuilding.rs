@@ -2,8 +2,6 @@
 //! meanwhile, no data is lost.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use serde_json::Value;
 
 const VOLUME_BYTES: u64 = 96 << 20;
 const ARRAY: [&str; 4] = ["--size", "160MiB", "--volume", "vol0:96MiB"];
@@ -38,8 +36,7 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_all_process
         }
     }
     let (host, other) = array.host();
-    let load = Load::start(plan(&[&nbd, &other]));
-    load.go_on();
+    let load = Load::running(plan(&[&nbd, &other]));
 
     array.braid(&["rebuild", "--rate", "1MiB/s", "--share", "100%"]).done();
     let file = array.scratch().path("new.braid");
@@ -48,7 +45,7 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_all_process
 
     // Kill the recovery coordinator. If it is the host of `up`, all other processes end with it.
     let generation = recovery_coordinator(&status).expect("a host coordinates the rebuild");
-    let mut hosts = status["hosts"].as_array().expect("hosts are listed").iter();
+    let mut hosts = items(&status["hosts"]).iter();
     let rebuilder = hosts.find(|host| host["generation"] == generation).expect("it is a host");
     let mut record = if rebuilder["pid"] == host.pid() {
         host.kill();

@@ -135,10 +135,8 @@ fn nothing_is_lost_or_doubled(kind: &str) {
     let (inside, perhaps) = (inside.into_inner().unwrap(), perhaps.into_inner().unwrap());
     let shown = array.braid(&["recipe", kind, if kind == "list" { "show" } else { "names" }, "1:1"]).done().json();
     let names: Vec<String> = match kind {
-        "list" => shown["items"].as_array().expect("a list").iter().map(|item| text(&item["item"]["text"])).collect(),
-        _ => shown["names"]
-            .as_array()
-            .expect("a list")
+        "list" => items(&shown["items"]).iter().map(|item| text(&item["item"]["text"])).collect(),
+        _ => items(&shown["names"])
             .iter()
             .map(|entry| {
                 let found = text(&entry["name"]);

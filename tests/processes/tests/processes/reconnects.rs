@@ -2,7 +2,6 @@
 //! connection.
 
 use crate::prelude::*;
-use braid_processes::Client;
 
 /// The size of each write.
 const BLOCK: usize = 4096;
@@ -17,22 +16,6 @@ const STALL: Duration = Duration::from_millis(400);
 const LOOK: Duration = Duration::from_millis(700);
 /// The time limit of a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
-
-/// Suspended processes, resumed when dropped.
-struct Stopped(u32);
-
-impl Stopped {
-    fn new(pid: u32) -> Stopped {
-        signal(pid, Signal::STOP);
-        Stopped(pid)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        signal(self.0, Signal::CONT);
-    }
-}
 
 #[test]
 fn a_client_that_reconnects_is_never_overtaken_by_its_own_older_writes() {

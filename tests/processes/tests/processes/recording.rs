@@ -2,9 +2,6 @@
 
 use crate::prelude::*;
 use braid_base::checksum::crc32c;
-use braid_processes::Client;
-use braid_processes::array::LEASE;
-use serde_json::Value;
 use std::ops::Range;
 
 const DEVICE: usize = 2;
@@ -12,14 +9,6 @@ const DEVICE: usize = 2;
 const LIMIT: Duration = Duration::from_secs(30);
 /// The bytes before the first record of a recording.
 const PREFIX_BYTES: usize = 12;
-
-fn start(arguments: &[&str], log: &Path) -> Daemon {
-    Daemon::start(arguments, log).unwrap_or_else(|outcome| panic!("{outcome}"))
-}
-
-fn plan(hosts: Vec<String>, hosts_may_go: bool) -> Plan {
-    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go, apart: false, seed: seed() }
-}
 
 /// Runs a recording again, which must have the same effects to its end.
 #[track_caller]
@@ -35,26 +24,16 @@ fn replayed(recording: &Path, role: &str) -> Value {
 fn a_device_and_a_host_are_replayed_though_another_device_was_killed_meanwhile() {
     let mut array = Array::small();
     array.down();
-    let dir = path_text(array.dir()).to_string();
-    let [log_of_monitor, log_of_device, log_of_host] =
-        ["monitord.log", "device.log", "nbd.log"].map(|name| array.scratch().path(name));
     let (of_device, of_host) = (array.scratch().path("device.rec"), array.scratch().path("host.rec"));
-    let description = array.dir().join("array.json");
-    let mut said: Value = serde_json::from_slice(&fs::read(&description).expect("it exists")).expect("JSON");
     let address = format!("unix:{}", array.scratch().text("device.sock"));
-    said["devices"][DEVICE]["address"] = address.clone().into();
-    fs::write(&description, said.to_string()).expect("it can be written");
-    let monitor = start(&["monitord", "--array", &dir, "--json"], &log_of_monitor);
-    let file = array.device_file(DEVICE);
-    let arguments = ["device", "serve", path_text(&file), "--array", &dir, "--listen", &address, "--json"];
-    let device = start(&[&arguments[..], &["--record", path_text(&of_device)]].concat(), &log_of_device);
+    array.set_address(DEVICE, &address);
+    let monitor = array.daemon("monitord", &["monitord"]);
+    let device = array.serve_device(DEVICE, &address, &["--record", path_text(&of_device)]);
     array.start(&[]);
     array.await_volume(0, "healthy");
-    let arguments = ["nbd", "--array", &dir, "--json", "--record", path_text(&of_host)];
-    let host = start(&arguments, &log_of_host);
+    let host = array.daemon("nbd", &["nbd", "--record", path_text(&of_host)]);
     let uri = host.ready["volumes"][0]["nbd"].as_str().expect("a URI").to_string();
-    let load = Load::start(plan(vec![uri.clone()], false));
-    load.go_on();
+    let load = Load::running(Plan::of(&[&uri]));
     array.kill_device(3);
     load.go_on();
     // Requests of the host wait meanwhile.
@@ -88,7 +67,7 @@ fn a_device_and_a_host_are_replayed_though_another_device_was_killed_meanwhile()
     fs::write(&damaged, bytes).expect("it can be written");
     let outcome = braid(&["replay", path_text(&damaged), "--json"]);
     assert_eq!((outcome.status, &outcome.json()["end"]), (Some(4), &"damaged".into()));
-    braid(&["nbd", "--array", &dir, "--record", path_text(&of_host), "--json"]).refused(1, "recording-failed");
+    array.braid(&["nbd", "--record", path_text(&of_host)]).refused(1, "recording-failed");
     drop(monitor);
     says_which_step_has_other_effects(&of_host);
 }
@@ -116,7 +95,7 @@ fn says_which_step_has_other_effects(recording: &Path) {
     let difference = &said["difference"];
     assert_eq!((number(&difference["step"]), number(&said["steps"])), (step, step), "{said}");
     assert!(!text(&difference["input"]).is_empty() && number(&difference["time"]) > 0, "{said}");
-    let shown = difference["effects"].as_array().expect("effects are listed").len() as u64;
+    let shown = items(&difference["effects"]).len() as u64;
     assert_eq!(number(&difference["recorded_effects"]), shown, "only their content differs: {said}");
     let outcome = braid(&["replay", path_text(&file)]);
     assert_eq!(outcome.status, Some(4), "{outcome}");
@@ -233,7 +212,7 @@ fn status_says_that_a_recording_has_stopped_at_its_limit() {
     let file = array.scratch().path("host.rec");
     let record = ["--record", path_text(&file), "--record-limit", "1MiB"];
     let host = array.daemon("nbd", &[&["nbd", "--listen", "127.0.0.1:0"], &record[..]].concat());
-    let status = || braid(&["status", "--array", path_text(array.dir())]).done().stdout;
+    let status = || array.told(&["status"]);
     assert!(!status().contains("recording:"), "{}", status());
     let mut client = Client::open(&text(&host.ready["volumes"][0]["nbd"]));
     let content = noise(seed(), 64 << 10);
@@ -246,7 +225,7 @@ fn status_says_that_a_recording_has_stopped_at_its_limit() {
     let reason = "it has reached its limit (`--record-limit`)";
     assert!(line.contains(" has stopped after ") && line.ends_with(reason), "{line}");
     let hosts = array.status()["hosts"].clone();
-    let is_recorded = |entry: &&Value| number(&entry["pid"]) as u32 == host.pid();
+    let is_recorded = |entry: &&Value| pid_of(entry) == host.pid();
     let counters = &hosts.as_array().expect("hosts are listed").iter().find(is_recorded).expect("it lives")["counters"];
     assert_eq!(counters["recording_stopped"], 1);
     let (recorded, length) = (number(&counters["recorded_bytes"]), fs::metadata(&file).expect("it exists").len());
@@ -274,7 +253,7 @@ fn hosts_log_why_transactions_are_refused_retried_and_resolved() {
     let (quiet, other) = start("quiet", "info");
     let has = |host: &Daemon, note: &str| host.log().contains(&format!("DEBUG {note} {{ "));
     // They write the same stripes.
-    let load = Load::start(plan(vec![uri.clone(), other.clone()], false));
+    let load = Load::start(Plan::of(&[&uri, &other]));
     for note in ["Refused", "Retried"] {
         wait_until(note, LIMIT, || has(&noted, note));
     }
@@ -286,8 +265,7 @@ fn hosts_log_why_transactions_are_refused_retried_and_resolved() {
     while !has(&noted, "Resolved") {
         assert!(begun.elapsed() < LIMIT, "{}", noted.log());
         let (killed, its) = start("killed", "info");
-        let load = Load::start(Plan { begin: 2 << 20, ..plan(vec![uri.clone(), its], true) });
-        load.go_on();
+        let load = Load::running(Plan { begin: 2 << 20, hosts_may_go: true, ..Plan::of(&[&uri, &its]) });
         killed.kill();
         let gone = Instant::now();
         while gone.elapsed() < 3 * LEASE && !has(&noted, "Resolved") {

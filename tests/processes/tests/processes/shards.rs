@@ -2,12 +2,11 @@
 
 use crate::prelude::*;
 use braid_client::{Files, FilesError};
-use serde_json::{Value, json};
 
-const NAME: &str = "home";
+pub const NAME: &str = "home";
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How long the array may take to recover from the death of a process.
-const RECOVERY: Duration = Duration::from_secs(60);
+pub const RECOVERY: Duration = Duration::from_secs(60);
 /// The longest pauses with the default lease: if a server is killed, if more is killed with it, and after all have started again. Only the
 /// long forms of the tests check them.
 const PAUSE_MAX: Duration = Duration::from_secs(7);
@@ -15,13 +14,18 @@ const LONG_PAUSE_MAX: Duration = Duration::from_secs(9);
 
 /// An array whose file system has two shards, and in which no inode is in the shard of its name.
 fn array() -> Array {
+    array_with(&["--servers", "2", "--placement", "spread"])
+}
+
+/// An array with a file system that is created with these arguments.
+pub fn array_with(arguments: &[&str]) -> Array {
     let up = if soak() { Array::patient_up } else { Array::up };
     let array = up(&["--size", "512MiB", "--volume", "vol0:1MiB"]);
-    array.braid(&["fs", "create", NAME, "--size", "256MiB", "--servers", "2", "--placement", "spread"]).done();
+    array.braid(&[&["fs", "create", NAME, "--size", "256MiB"], arguments].concat()).done();
     array
 }
 
-fn mount(array: &Array) -> Files {
+pub fn mount(array: &Array) -> Files {
     let options = ArrayOptions::at(array.dir()).name("test").deadline(DEADLINE);
     wait(Files::mount(options, NAME)).expect("the file system can be mounted")
 }
@@ -30,24 +34,13 @@ fn status(array: &Array) -> Value {
     array.braid(&["fs", "status", NAME]).done().json()["file_systems"][0].clone()
 }
 
-/// The process that serves a shard.
-fn server(array: &Array, shard: usize) -> Option<u32> {
-    let server = status(array)["servers"][shard].clone();
-    (server["state"] == "serving").then(|| number(&server["pid"]) as u32)
-}
-
-fn check(array: &Array) {
-    let found = array.braid(&["fs", "check", NAME]).done().json();
-    assert_eq!(found["sound"], true, "{found}");
-}
-
-async fn list(files: &Files, path: &str) -> BTreeSet<String> {
-    let mut entries = files.read_dir(path).await.expect("it can be read");
+pub async fn list(files: &Files, path: &str) -> Result<BTreeSet<String>, FilesError> {
+    let mut entries = files.read_dir(path).await?;
     let mut names = BTreeSet::new();
-    while let Some(entry) = entries.next().await.expect("it can be read") {
+    while let Some(entry) = entries.next().await? {
         names.insert(entry.file_name().to_string_lossy().into_owned());
     }
-    names
+    Ok(names)
 }
 
 #[test]
@@ -55,7 +48,7 @@ fn two_mounts_see_one_file_system_on_two_servers() {
     let array = array();
     let shown = status(&array);
     assert_eq!((&shown["state"], &shown["placement"]), (&json!("serving"), &json!("spread")), "{shown}");
-    let servers = shown["servers"].as_array().expect("a list");
+    let servers = items(&shown["servers"]);
     assert_eq!(servers.iter().map(|server| number(&server["id"])).collect::<Vec<_>>(), [1, 2], "{shown}");
     assert_ne!(servers[0]["pid"], servers[1]["pid"]);
     let (files, other) = (mount(&array), mount(&array));
@@ -82,11 +75,11 @@ fn two_mounts_see_one_file_system_on_two_servers() {
         assert_eq!(other.read("/kept").await.expect("it is there"), "kept");
         other.close().await;
     });
-    check(&array);
+    array.assert_files_sound(NAME);
     array.braid(&["fs", "delete", NAME, "--yes"]).done();
     // A server that began after the check may have taken over meanwhile, and releases what is deleted.
     let rest = array.await_status("nobody owns it", |status| status["file_systems"] == json!([]));
-    assert_eq!(rest["volumes"].as_array().map(Vec::len), Some(1), "{rest:#}");
+    assert_eq!(items(&rest["volumes"]).len(), 1, "{rest:#}");
 }
 
 /// Makes directories and files through one mount, links, renames and removes them, and looks from the other mount.
@@ -113,7 +106,7 @@ async fn use_both(files: &Files, other: &Files) -> Result<(), FilesError> {
     }
     files.remove_dir("/a").await?;
     other.remove_dir("/c").await?;
-    assert!(list(files, "/").await.is_empty() && list(other, "/").await.is_empty());
+    assert!(list(files, "/").await?.is_empty() && list(other, "/").await?.is_empty());
     Ok(())
 }
 
@@ -164,7 +157,7 @@ impl Program {
 
 /// What is killed.
 #[derive(Clone, Copy, Debug)]
-enum Kill {
+pub enum Kill {
     Server(usize),
     Servers,
     /// As when the machine of a server fails.
@@ -188,7 +181,7 @@ impl Kill {
 
     fn kill(self, array: &mut Array) {
         for shard in self.servers() {
-            signal(server(array, *shard).expect("it is served"), Signal::KILL);
+            signal(array.metadata_server(NAME, *shard).expect("it is served"), Signal::KILL);
         }
         match self {
             Kill::ServerWithDevice(device) => signal(array.device_pid(device), Signal::KILL),
@@ -200,7 +193,13 @@ impl Kill {
 
 #[test]
 fn acknowledged_changes_survive_kills_of_two_metadata_servers() {
-    let mut array = array();
+    let of_all = [Kill::Server(0), Kill::Server(1), Kill::Servers, Kill::ServerWithDevice(0), Kill::Everything];
+    let kills = if soak() { of_all.repeat(3) } else { vec![Kill::Server(0), Kill::Servers] };
+    acknowledged_changes_survive(array(), 2, &kills);
+}
+
+/// Kills servers of a file system with so many shards under load.
+pub fn acknowledged_changes_survive(mut array: Array, shards: usize, kills: &[Kill]) {
     let mounts = [mount(&array), mount(&array)];
     for directory in ["/left", "/right"] {
         wait(mounts[0].create_dir(directory)).expect("it is new");
@@ -220,9 +219,7 @@ fn acknowledged_changes_survive_kills_of_two_metadata_servers() {
             let files = mounts[writer % 2].clone();
             running.push(scope.spawn(move || program.run(&files, writer)));
         }
-        let of_all = [Kill::Server(0), Kill::Server(1), Kill::Servers, Kill::ServerWithDevice(0), Kill::Everything];
-        let kills = if soak() { of_all.repeat(3) } else { vec![Kill::Server(0), Kill::Servers] };
-        for kill in kills {
+        for kill in kills.iter().copied() {
             all_go_on("work under way");
             longest();
             let killed = Instant::now();
@@ -239,11 +236,10 @@ fn acknowledged_changes_survive_kills_of_two_metadata_servers() {
             let pause = pause.unwrap_or_else(|| Duration::from_micros(longest()));
             println!("{kill:?}: a pause of {pause:.1?} (limit {:?}) after a restart of {restart:.1?}", kill.limit());
             assert!(!soak() || pause < kill.limit(), "{kill:?}: {pause:?}");
-            wait_until("all shards served", RECOVERY, || [0, 1].iter().all(|shard| server(&array, *shard).is_some()));
-            array.await_status("all devices in", |status| {
-                let devices = status["devices"].as_array().expect("devices are listed");
-                devices.iter().all(|device| device["member_state"] == "in")
+            wait_until("all shards served", RECOVERY, || {
+                (0..shards).all(|shard| array.metadata_server(NAME, shard).is_some())
             });
+            array.await_all_in();
         }
         programs.iter().for_each(|program| program.is_done.store(true, Ordering::Relaxed));
         running.into_iter().flat_map(|writer| writer.join().expect("it sees no error")).collect()
@@ -257,7 +253,8 @@ fn acknowledged_changes_survive_kills_of_two_metadata_servers() {
     wait(async {
         let mut found = BTreeSet::new();
         for directory in ["/left", "/right"] {
-            found.extend(list(&files, directory).await.into_iter().map(|name| format!("{directory}/{name}")));
+            let names = list(&files, directory).await.expect("it can be read");
+            found.extend(names.into_iter().map(|name| format!("{directory}/{name}")));
         }
         assert_eq!(found, kept, "what was acknowledged is there, and nothing else");
         for name in kept {
@@ -266,7 +263,7 @@ fn acknowledged_changes_survive_kills_of_two_metadata_servers() {
         }
         files.close().await;
     });
-    check(&array);
+    array.assert_files_sound(NAME);
 }
 
 #[test]
@@ -285,7 +282,7 @@ fn a_check_waits_for_operations_under_way() {
             let done = || programs.iter().map(|program| program.acknowledged.load(Ordering::Relaxed)).sum::<u64>();
             let before = done();
             wait_until("work under way", RECOVERY, || done() > before + 40);
-            check(&array);
+            array.assert_files_sound(NAME);
         }
         programs.iter().for_each(|program| program.is_done.store(true, Ordering::Relaxed));
     });
@@ -297,13 +294,10 @@ fn a_server_of_a_shard_that_is_started_by_hand_is_found_at_its_address() {
     let array = array();
     let files = mount(&array);
     wait(files.create_dir("/a")).expect("it works");
-    let usage = array.braid(&["mds", NAME]).refused(2, "no-shard");
-    assert!(usage.contains("braid mds home --shard 1"), "{usage}");
+    array.braid(&["mds", NAME]).refused_naming(2, "no-shard", &["braid mds home --shard 1"]);
     array.braid(&["mds", NAME, "--shard", "2"]).refused(3, "no-such-shard");
-    let before = server(&array, 1).expect("it is served");
-    let arguments = ["mds", NAME, "--shard", "1", "--array", path_text(array.dir()), "--json"];
-    let log = array.scratch().path("mds.log");
-    let other = Daemon::start(&[&arguments[..], &["--listen", "127.0.0.1:0"]].concat(), &log).expect("it begins");
+    let before = array.metadata_server(NAME, 1).expect("it is served");
+    let other = array.daemon("mds", &["mds", NAME, "--shard", "1", "--listen", "127.0.0.1:0"]);
     wait_until("the end of the one before", RECOVERY, || has_ended_within(before, Duration::ZERO));
     wait(async {
         for number in 0..20 {
@@ -313,7 +307,7 @@ fn a_server_of_a_shard_that_is_started_by_hand_is_found_at_its_address() {
     });
     // The supervised server takes the shard back; the one that was started by hand ends.
     assert_eq!(other.ended(), Some(1), "it has lost the shard");
-    check(&array);
+    array.assert_files_sound(NAME);
 }
 
 #[test]
@@ -322,8 +316,7 @@ fn options_for_several_servers_are_refused_with_one() {
     array.braid(&["fs", "create", NAME, "--placement", "spread"]).refused(2, "one-server");
     array.braid(&["fs", "create", NAME, "--servers", "9"]).refused(2, "bad-servers");
     array.braid(&["fs", "create", NAME, "--size", "64MiB"]).done();
-    let told = array.braid(&["fs", "set-commit-protocol", NAME, "prn"]).refused(2, "one-server");
-    assert!(told.contains("--servers"), "{told}");
+    array.braid(&["fs", "set-commit-protocol", NAME, "prn"]).refused_naming(2, "one-server", &["--servers"]);
     let shown = status(&array);
     assert_eq!((&shown["commit_protocol"], shown["servers"].as_array().map(Vec::len)), (&Value::Null, Some(1)));
     let description = std::fs::read_to_string(array.dir().join("array.json")).expect("it can be read");

@@ -1,8 +1,6 @@
 //! Loss of the monitor's state, or of the whole folder, and its recovery from the devices.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use serde_json::Value;
 
 const HALF: usize = SMALL_BYTES as usize / 2;
 
@@ -26,8 +24,7 @@ fn state(array: &Array) -> PathBuf {
 #[track_caller]
 fn assert_all_there(array: &Array, content: &[u8]) {
     array.await_volume(0, "healthy");
-    let there = Client::open(&array.nbd()).read(0, content.len()).expect("a read works");
-    assert!(there == content, "all written data is readable");
+    array.assert_reads(0, content);
     array.assert_sound("vol0");
 }
 
@@ -39,11 +36,9 @@ fn a_lost_state_is_reported_and_made_anew() {
     array.down();
     array.braid(&["monitor", "recover"]).refused(1, "nothing-to-recover");
     std::fs::remove_file(state(&array)).expect("it can be removed");
-    let said = array.try_start(&[]).expect_err("the membership is unknown").refused(4, "monitor-state-lost");
-    assert!(said.contains("braid monitor recover"), "{said}");
+    array.assert_start_refused(4, "monitor-state-lost", &["braid monitor recover"]);
     // No monitor creates a new state, whichever process starts it.
-    let said = array.braid(&["monitord"]).refused(4, "monitor-state-lost");
-    assert!(said.contains("braid monitor recover"), "{said}");
+    array.braid(&["monitord"]).refused_naming(4, "monitor-state-lost", &["braid monitor recover"]);
     let shown = array.braid(&["monitor", "recover", "--dry-run"]).done().json();
     assert!(!state(&array).exists() && shown["recovered"] == false, "{shown}");
     assert_eq!(number(&shown["newest"]), before, "{shown}");
@@ -62,9 +57,8 @@ fn a_lost_state_is_reported_and_made_anew() {
 
 #[test]
 fn an_old_copy_of_the_state_is_not_served_from() {
-    let array = Array::small();
+    let mut array = Array::small();
     let aside = array.scratch().path("aside");
-    let mut array = array;
     array.down();
     std::fs::copy(state(&array), &aside).expect("it can be copied");
     array.start(&[]);
@@ -74,8 +68,7 @@ fn an_old_copy_of_the_state_is_not_served_from() {
     array.down();
     // According to this state device 3 is in, but it lacks all that was written.
     std::fs::copy(&aside, state(&array)).expect("it can be copied");
-    let said = array.try_start(&[]).expect_err("it is an old one").refused(4, "monitor-state-old");
-    assert!(said.contains("braid monitor recover"), "{said}");
+    array.assert_start_refused(4, "monitor-state-old", &["braid monitor recover"]);
     let made = array.braid(&["monitor", "recover"]).done().json();
     assert_eq!(made["devices"][3]["member_state"], "out", "{made}");
     array.start(&[]);
@@ -90,19 +83,17 @@ fn an_older_description_is_not_served_from() {
     array.braid(&["volume", "create", "late", "--size", "1MiB"]).done();
     await_copies(&array);
     array.down();
-    let newer = std::fs::read(&path).expect("it exists");
+    let before = array.description();
     // According to this description the volume does not exist, so that its number would be used again.
     std::fs::write(&path, &older).expect("it can be replaced");
-    let said = array.try_start(&[]).expect_err("it is an older one").refused(4, "description-old");
-    assert!(said.contains("braid monitor recover"), "{said}");
+    array.assert_start_refused(4, "description-old", &["braid monitor recover"]);
     // The copies are unchanged.
     std::fs::remove_file(&path).expect("it can be removed");
     let files: Vec<String> = (0..5).map(|device| path_text(&array.device_file(device)).to_string()).collect();
     let recover: Vec<&str> =
         ["monitor", "recover", "--from"].into_iter().chain(files.iter().map(String::as_str)).collect();
     array.braid(&recover).done();
-    let made = description(&array);
-    let before: Value = serde_json::from_slice(&newer).expect("it is whole");
+    let made = array.description();
     assert_eq!(made["volumes"], before["volumes"]);
     array.start(&[]);
     assert_all_there(&array, &content);
@@ -116,7 +107,7 @@ fn a_device_that_is_returning_when_the_state_is_lost_is_brought_the_rest() {
     Client::open(&array.nbd()).write(0, &content).expect("a write works");
     array.braid(&["rebuild", "pause"]).done();
     array.braid(&["device", "readmit", "1"]).done();
-    array.await_status("device 1 is returning", |status| status["devices"][1]["member_state"] == "returning");
+    array.await_member(1, "returning");
     array.kill();
     std::fs::remove_file(state(&array)).expect("it can be removed");
     let made = array.braid(&["monitor", "recover"]).done().json();
@@ -132,13 +123,12 @@ fn a_folder_that_is_lost_is_made_anew_from_the_files_of_devices() {
     await_copies(&array);
     std::fs::copy(array.device_file(0), &early).expect("it can be copied");
     array.braid(&["volume", "create", "late", "--size", "1MiB", "--ordering", "device-lock"]).done();
-    let before = description(&array);
+    let before = array.description();
     await_copies(&array);
     let generation = generation(&array);
     array.down();
     lose_folder(&array);
-    let said = array.try_start(&[]).expect_err("the layout is unknown").refused(1, "left-overs");
-    assert!(said.contains("braid monitor recover --from"), "{said}");
+    array.assert_start_refused(1, "left-overs", &["braid monitor recover --from"]);
     let files: Vec<String> = (0..5).map(|device| path_text(&array.device_file(device)).to_string()).collect();
     let files = files.iter().map(String::as_str);
     let recover: Vec<&str> = ["monitor", "recover", "--from"].into_iter().chain(files).collect();
@@ -155,7 +145,7 @@ fn a_folder_that_is_lost_is_made_anew_from_the_files_of_devices() {
     let made = array.braid(&recover).done().json();
     assert!(made["restored_description"] == true && made["restored_generations"] == true, "{made}");
     assert!(number(&made["generations"]) > generation, "no generation is used again: {made}");
-    let after = description(&array);
+    let after = array.description();
     assert_eq!((&before["devices"], &before["volumes"]), (&after["devices"], &after["volumes"]));
     array.start(&[]);
     assert_all_there(&array, &content);
@@ -182,7 +172,7 @@ fn set_copies(file: &Path, copies: &[u8]) -> Vec<u8> {
 
 #[track_caller]
 pub fn await_copies(array: &Array) {
-    let revision = format!("\"revision\":{},", description(array)["revision"]);
+    let revision = format!("\"revision\":{},", array.description()["revision"]);
     wait_until("the copies are written", Duration::from_secs(20), || {
         let has = |device| {
             copies_of(&array.device_file(device)).windows(revision.len()).any(|part| part == revision.as_bytes())
@@ -202,11 +192,6 @@ fn lose_folder(array: &Array) {
     }
 }
 
-fn description(array: &Array) -> Value {
-    let text = std::fs::read(array.dir().join("array.json")).expect("it exists");
-    serde_json::from_slice(&text).expect("it is replaced as a whole")
-}
-
 fn generation(array: &Array) -> u64 {
     let text = std::fs::read(array.dir().join("generations")).expect("it exists");
     number(&serde_json::from_slice::<Value>(&text).expect("it is replaced as a whole")["last"])
@@ -219,8 +204,7 @@ fn a_device_that_is_missing_is_needed_unless_the_operator_does_without_it() {
     std::fs::remove_file(state(&array)).expect("it can be removed");
     let (file, aside) = (array.device_file(3), array.scratch().path("aside"));
     std::fs::rename(&file, &aside).expect("it can be moved");
-    let said = array.braid(&["monitor", "recover"]).refused(3, "devices-missing");
-    assert!(said.contains("d3") && said.contains("--without d3"), "{said}");
+    array.braid(&["monitor", "recover"]).refused_naming(3, "devices-missing", &["d3", "--without d3"]);
     assert!(!state(&array).exists());
     let made = array.braid(&["monitor", "recover", "--without", "d3"]).done().json();
     assert_eq!(made["devices"][3]["member_state"], "left-out", "{made}");
@@ -230,8 +214,7 @@ fn a_device_that_is_missing_is_needed_unless_the_operator_does_without_it() {
     array.await_status("device 3 is out, and refused", |status| {
         status["devices"][3]["member_state"] == "out" && !status["devices"][3]["refused"].is_null()
     });
-    let there = Client::open(&array.nbd()).read(0, content.len()).expect("a read works");
-    assert!(there == content, "the others serve without it");
+    array.assert_reads(0, &content);
     array.braid(&["device", "replace", "3", "--wait"]).done();
     assert_all_there(&array, &content);
 }

@@ -1,8 +1,6 @@
 //! Garbage on ports, clients that vanish, devices that are suspended.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use braid_processes::array::LEASE;
 use braid_processes::nbd::{parts, send_garbage};
 
 const UNIT: u64 = 65_536;
@@ -19,7 +17,7 @@ fn garbage_on_any_port_stops_nothing() {
     let content = noise(seed(), 500_000);
     client.write(99, &content).expect("a write works");
     let status = array.status();
-    let devices = status["devices"].as_array().expect("devices are listed").iter().map(|d| text(&d["address"]));
+    let devices = items(&status["devices"]).iter().map(|d| text(&d["address"]));
     let frame_of_a_later_version = [b"BRAD\x63\0\0\0", &[0xff; 56][..]].concat();
     let endless_frame = [b"BRAD\x01\0\0\0", &[0xff; 1000][..]].concat();
     for address in devices.chain([parts(&array.nbd()).0.to_string()]) {
@@ -67,7 +65,7 @@ fn only_requests_for_a_suspended_device_wait_until_it_is_marked_out() {
     let mut client = Client::open(&array.nbd());
     client.write(0, &content).expect("a write works");
     // The first stripe unit lies on the first device of the ring, the second unit on the second.
-    let device = first_device(&array);
+    let device = array.devices_of("vol0")[0];
     let pid = array.device_pid(device);
     signal(pid, Signal::STOP);
     let begun = Instant::now();
@@ -97,7 +95,7 @@ fn without_redundancy_a_device_that_stays_silent_is_an_error_in_the_end_and_no_l
     let mut client = Client::open(&array.nbd());
     let content = noise(seed(), UNIT as usize);
     client.write(0, &content).expect("a write works");
-    let device = first_device(&array);
+    let device = array.devices_of("vol0")[0];
     let pid = array.device_pid(device);
     signal(pid, Signal::STOP);
     let begun = Instant::now();
@@ -137,10 +135,4 @@ fn reads_and_writes_beyond_the_end_are_refused_and_the_connection_goes_on() {
     assert!(matches!(client.read(u64::MAX - 4095, 4096), Err(Refusal::Said(_))));
     client.write(end - 1, &[1]).expect("the last byte can be written");
     assert_eq!(client.read(end - 2, 2).expect("and read"), [0, 1]);
-}
-
-/// The device that holds the first stripe unit of the first volume.
-fn first_device(array: &Array) -> usize {
-    let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
-    number(&ring[0]) as usize
 }

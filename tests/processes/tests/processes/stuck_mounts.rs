@@ -5,7 +5,6 @@
 use crate::mounts::{NAME, RECOVERY, errno, open};
 use crate::prelude::*;
 use braid_processes::network::{Cut, Link};
-use serde_json::Value;
 
 /// After how long a host that keeps locks is fenced here.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -32,26 +31,12 @@ impl Apart {
         let mut array = Array::up(&["--devices", "3", "--size", "512MiB", "--volume", "vol0:1MiB", "--fs", NAME]);
         array.braid(&["fs", "set-eviction", NAME, &format!("{}s", LIMIT.as_secs())]).done();
         array.down();
-        let description = array.dir().join("array.json");
-        let mut said: Value = serde_json::from_slice(&fs::read(&description).expect("it exists")).expect("JSON");
         let addresses: Vec<String> = (0..3).map(|device| format!("{}:700{device}", Link::NEAR)).collect();
-        addresses.iter().enumerate().for_each(|(device, address)| {
-            said["devices"][device]["address"] = address.clone().into();
-        });
-        fs::write(&description, said.to_string()).expect("it can be written");
-
-        let [dir, scratch] = [array.dir(), &array.scratch().path("")].map(|path| path_text(path).to_string());
-        let [monitor, server] = ["monitor", "server"].map(|name| format!("unix:{scratch}/{name}.socket"));
-        let start = |arguments: &[&str]| {
-            let log = format!("{scratch}/{}.log", arguments[0]);
-            let arguments = [arguments, &["--array", &dir, "--json"]].concat();
-            Daemon::start(&arguments, Path::new(&log)).unwrap_or_else(|outcome| panic!("{outcome}"))
-        };
+        addresses.iter().enumerate().for_each(|(device, address)| array.set_address(device, address));
+        let [monitor, server] = ["monitor", "server"].map(|name| format!("unix:{}", array.scratch().text(name)));
+        let start = |arguments: &[&str]| array.daemon(arguments[0], arguments);
         let mut daemons = vec![start(&["monitord", "--listen", &monitor])];
-        for (device, address) in addresses.iter().enumerate() {
-            let file = array.device_file(device);
-            daemons.push(start(&["device", "serve", path_text(&file), "--listen", address]));
-        }
+        daemons.extend((0..3).map(|device| array.serve_device(device, &addresses[device], &[])));
         daemons.push(start(&["mds", NAME, "--listen", &server]));
         let directories = ["near", "far"].map(|name| array.scratch().path(name));
         directories.iter().for_each(|directory| fs::create_dir(directory).expect("it is new"));
@@ -63,13 +48,8 @@ impl Apart {
 
     fn client(&self, mount: usize) -> Option<Value> {
         let status = self.array.braid(&["fs", "status", NAME]).done().json();
-        let clients = status["file_systems"][0]["clients"].as_array().expect("a list").clone();
+        let clients = items(&status["file_systems"][0]["clients"]).to_vec();
         clients.into_iter().find(|client| client["directory"] == path_text(&self.directories[mount]))
-    }
-
-    fn events(&self) -> Vec<Value> {
-        let events = fs::read_to_string(self.array.dir().join("events.jsonl")).unwrap_or_default();
-        events.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 }
 
@@ -122,9 +102,12 @@ fn a_mount_that_answers_and_keeps_a_lock_is_fenced() {
     wait_until("the next host in the status", RECOVERY, || {
         apart.client(1).is_some_and(|client| number(&client["host"]) > before)
     });
-    let is_named = |event: &Value| event["kind"] == "host-fenced" && number(&event["figures"]["host"]) == before;
-    wait_until("the fence in the log of events", RECOVERY, || apart.events().iter().any(is_named));
-    let fences: Vec<String> =
-        apart.events().iter().filter(|event| is_named(event)).map(|event| text(&event["text"])).collect();
-    assert!(fences.len() == 1 && fences[0].contains("did not give back"), "{fences:?}");
+    let fences = || {
+        let mut fences = apart.array.events("host-fenced");
+        fences.retain(|event| number(&event["figures"]["host"]) == before);
+        fences
+    };
+    wait_until("the fence in the log of events", RECOVERY, || !fences().is_empty());
+    let fences = fences();
+    assert!(fences.len() == 1 && text(&fences[0]["text"]).contains("did not give back"), "{fences:?}");
 }

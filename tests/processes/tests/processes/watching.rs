@@ -2,22 +2,19 @@
 //! log.
 
 use crate::prelude::*;
-use braid_processes::Client;
-use serde_json::Value;
 
 /// The events about a device, in order.
 fn happened(array: &Array, device: u64) -> Vec<String> {
-    let events = array.braid(&["events"]).done().json();
-    let events = events["events"].as_array().expect("events are listed");
-    events.iter().filter(|event| event["device"] == device).map(|event| text(&event["kind"])).collect()
+    let told = array.braid(&["events"]).done().json();
+    let events = items(&told["events"]).iter().filter(|event| event["device"] == device);
+    events.map(|event| text(&event["kind"])).collect()
 }
 
 /// Runs `braid` for some seconds, then interrupts it.
 fn interrupted(array: &Array, seconds: &str, arguments: &[&str]) -> Outcome {
-    let timeout = ["--preserve-status", "--signal=INT", seconds, path_text(&braid_bin())].map(str::to_string);
-    let all: Vec<String> = timeout.into_iter().chain(arguments.iter().map(|word| word.to_string())).collect();
-    let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    run("timeout", &[&all[..], &["--array", path_text(array.dir())]].concat())
+    let braid = braid_bin();
+    let timeout = ["--preserve-status", "--signal=INT", seconds, path_text(&braid)];
+    run("timeout", &[&timeout[..], arguments, &["--array", path_text(array.dir())]].concat())
 }
 
 #[test]
@@ -72,7 +69,7 @@ fn status_shows_a_device_that_is_out_resynchronised_or_rebuilt() {
     array.braid(&["rebuild", "--rate", "none", "--share", "usual"]).done();
     let followed = array.braid(&["rebuild", "3"]).done().json();
     // None is followed if the device was in before the command could follow it.
-    for device in followed["devices"].as_array().expect("a list") {
+    for device in items(&followed["devices"]) {
         assert_eq!((number(&device["id"]), &device["rebuild"], number(&device["lost_blocks"])), (3, &true.into(), 0));
     }
     array.await_volume(0, "healthy");
