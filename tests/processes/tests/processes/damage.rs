@@ -155,8 +155,8 @@ fn a_corrupt_block_is_reconstructed_and_never_served() {
     array.start(&[]);
     // Otherwise it would soon be repaired.
     array.braid(&["rebuild", "pause"]).done();
-    // A host that starts now knows of the pause before it reads.
-    let host = array.daemon("nbd", &["nbd", "--listen", "127.0.0.1:0"]);
+    // A host that starts now knows of the pause before it reads. Requests that need missing devices fail at once.
+    let host = array.daemon("nbd", &["nbd", "--listen", "127.0.0.1:0", "--unavailable", "fail"]);
     let mut client = Client::open(&text(&host.ready["volumes"][0]["nbd"]));
     let begin = UNIT as u64 + 4096;
     assert!(client.read(begin, 4096).expect("the others know it") == content[UNIT + 4096..][..4096]);
