@@ -4,8 +4,8 @@ use braid_base::Rng;
 
 /// `length` pseudo-random bytes, determined by the seed.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut rng = Rng::new(seed);
-    let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+    let (mut rng, mut bytes) = (Rng::new(seed), vec![0; length.next_multiple_of(8)]);
+    bytes.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next_u64().to_le_bytes()));
     bytes.truncate(length);
     bytes
 }

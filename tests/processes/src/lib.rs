@@ -49,14 +49,16 @@ pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
     poll_until(limit, || condition().then_some(()).ok_or_else(|| what.to_string()));
 }
 
-/// Polls until something is found; fails after `limit`, and says what was not.
+/// Polls until something is found; fails after `limit`, and says what was not. A look may be a command, which takes processor time that other
+/// tests need: the next one comes when as much time has passed.
 pub fn poll_until<T>(limit: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
     let begun = Instant::now();
     loop {
+        let looked = Instant::now();
         match look() {
             Ok(found) => return found,
             Err(missing) => assert!(begun.elapsed() < limit, "timed out after {limit:?}: {missing}"),
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(looked.elapsed().max(Duration::from_millis(10)));
     }
 }

@@ -8,7 +8,7 @@ use crate::array::Array;
 use crate::data::{noise, seed};
 use crate::nbd::{Client, ESHUTDOWN, Refusal};
 use braid_base::Rng;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -35,6 +35,8 @@ pub struct Plan {
     pub seed: u64,
 }
 
+/// A writer rests as long as its last operation has taken, but no longer than this.
+const REST_MAX: Duration = Duration::from_millis(20);
 /// The operations to wait for before a test continues.
 const SOME: u64 = 200;
 /// The time limit for them.
@@ -69,6 +71,8 @@ struct Cell {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
+    /// How many wait for progress.
+    awaited: AtomicU32,
     done: Mutex<Done>,
     progress: Condvar,
 }
@@ -149,6 +153,7 @@ impl Load {
 
     #[track_caller]
     fn await_more(&self, count: impl Fn(&Done) -> u64) {
+        self.shared.awaited.fetch_add(1, Ordering::Relaxed);
         let mut done = self.shared.done();
         let (wished, begun) = (count(&done) + SOME, Instant::now());
         while count(&done) < wished {
@@ -157,6 +162,7 @@ impl Load {
             let waited = self.shared.progress.wait_timeout(done, Duration::from_secs(1));
             done = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        self.shared.awaited.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The longest operation since the last call.
@@ -241,7 +247,12 @@ impl Worker<'_> {
             done.longest = done.longest.max(took);
             done.through[through] += 1;
             done.longest_through[through] = done.longest_through[through].max(took);
+            drop(done);
             shared.progress.notify_all();
+            // In the short forms other tests may have the processors while nobody waits for progress.
+            if shared.awaited.load(Ordering::Relaxed) == 0 && !crate::soak() {
+                std::thread::sleep(took.min(REST_MAX));
+            }
         }
         self.cells
     }
