@@ -15,9 +15,7 @@ use crate::own_waker::OwnWaker;
 use crate::transport::Transport;
 use crate::unix::registered;
 use braid_base::{Now, Time};
-use braid_machine::{
-    Abandon, Disk, DiskResult, DiskTag, Effect, Effects, EffectsOf, Input, InputOf, Machine, NoDisk, OneDisk,
-};
+use braid_machine::{Abandon, Disk, DiskResult, DiskTag, Effect, Effects, EffectsOf, Input, InputOf, Machine};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -72,35 +70,9 @@ pub(crate) struct Driver<M: Machine> {
     counters: Arc<Counters>,
 }
 
-impl<M: Machine<Request: Abandon, Disk = OneDisk>> Driver<M> {
-    pub fn device(machine: M, transport: Transport, disk: Engine, counters: Arc<Counters>) -> Driver<M> {
-        Driver::new(machine, transport, Some(disk), None, counters)
-    }
-
-    pub fn server(
-        machine: M,
-        transport: Transport,
-        disk: Engine,
-        calls: Calls<M::Request, M::Outcome>,
-        counters: Arc<Counters>,
-    ) -> Driver<M> {
-        Driver::new(machine, transport, Some(disk), Some(calls), counters)
-    }
-}
-
-impl<M: Machine<Request: Abandon, Disk = NoDisk>> Driver<M> {
-    pub fn host(
-        machine: M,
-        transport: Transport,
-        calls: Calls<M::Request, M::Outcome>,
-        counters: Arc<Counters>,
-    ) -> Driver<M> {
-        Driver::new(machine, transport, None, Some(calls), counters)
-    }
-}
-
 impl<M: Machine<Request: Abandon>> Driver<M> {
-    fn new(
+    /// A machine with a disk needs the engine; one that is sent requests, the calls.
+    pub fn new(
         machine: M,
         transport: Transport,
         disk: Option<Engine>,
@@ -346,7 +318,7 @@ mod tests {
     use crate::pipe::{self, Pipe};
     use crate::stream::Listener;
     use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId};
-    use braid_machine::Never;
+    use braid_machine::{Never, NoDisk};
     use braid_wire::{Command, Frame, Message, Request};
     use std::task::{Wake, Waker};
 

@@ -70,7 +70,22 @@ pub async fn run_device<M: Machine<Request: Abandon, Disk = OneDisk>>(
 ) -> io::Result<()> {
     let engine = Engine::start(disk, engine, counters.clone())?;
     let transport = Transport::listen(us, listener, counters.clone());
-    Driver::device(machine, transport, engine, counters).run(stop).await
+    Driver::new(machine, transport, Some(engine), None, counters).run(stop).await
+}
+
+/// Runs a machine that may be sent requests, on what is started first.
+fn run_with_client<M: Machine<Request: Abandon>>(
+    machine: M,
+    counters: Arc<Counters>,
+    start: impl FnOnce(Arc<Counters>) -> io::Result<(Transport, Option<Engine>)>,
+    stop: impl Future<Output = ()>,
+) -> (ClientOf<M>, impl Future<Output = io::Result<()>>) {
+    let (client, calls) = Client::new();
+    let running = async move {
+        let (transport, engine) = start(counters.clone())?;
+        Driver::new(machine, transport, engine, Some(calls), counters).run(stop).await
+    };
+    (client, running)
 }
 
 /// Runs a machine that also sends to others of its own accord: it keeps a connection to each of `nodes`, and reconnects when an address
@@ -84,13 +99,11 @@ pub fn run_server<M: Machine<Request: Abandon, Disk = OneDisk>>(
     counters: Arc<Counters>,
     stop: impl Future<Output = ()>,
 ) -> (ClientOf<M>, impl Future<Output = io::Result<()>>) {
-    let (client, calls) = Client::new();
-    let running = async move {
+    let start = move |counters: Arc<Counters>| {
         let engine = Engine::start(disk, engine, counters.clone())?;
-        let transport = Transport::listen_and_connect(us, us.id, listener, nodes, counters.clone());
-        Driver::server(machine, transport, engine, calls, counters).run(stop).await
+        Ok((Transport::listen_and_connect(us, us.id, listener, nodes, counters), Some(engine)))
     };
-    (client, running)
+    run_with_client(machine, counters, start, stop)
 }
 
 /// Prepares a host. The future runs it until `stop` completes; the client sends it requests. Then it accepts no more requests, completes
@@ -104,12 +117,7 @@ pub fn run_host<M: Machine<Request: Abandon, Disk = NoDisk>>(
     counters: Arc<Counters>,
     stop: impl Future<Output = ()>,
 ) -> (ClientOf<M>, impl Future<Output = io::Result<()>>) {
-    let (client, calls) = Client::new();
-    let running = async move {
-        let transport = Transport::connect(us, nodes, counters.clone());
-        Driver::host(machine, transport, calls, counters).run(stop).await
-    };
-    (client, running)
+    run_with_client(machine, counters, move |counters| Ok((Transport::connect(us, nodes, counters), None)), stop)
 }
 
 /// Runs a machine that is the host `us` towards the array, and `service` towards the hosts that connect to `listener`, and towards metadata
@@ -122,10 +130,6 @@ pub fn run_service<M: Machine<Request: Abandon, Disk = NoDisk>>(
     counters: Arc<Counters>,
     stop: impl Future<Output = ()>,
 ) -> (ClientOf<M>, impl Future<Output = io::Result<()>>) {
-    let (client, calls) = Client::new();
-    let running = async move {
-        let transport = Transport::listen_and_connect(us, service, listener, nodes, counters.clone());
-        Driver::host(machine, transport, calls, counters).run(stop).await
-    };
-    (client, running)
+    let connect = move |counters| Transport::listen_and_connect(us, service, listener, nodes, counters);
+    run_with_client(machine, counters, move |counters| Ok((connect(counters), None)), stop)
 }
