@@ -222,18 +222,14 @@ impl Answers {
 
     /// The result of a fetch-and-add: the number before the addition.
     pub fn original(&self, command: usize) -> Option<i64> {
-        match self.action(command)? {
-            ActionResult::Added { original } => *original,
-            _ => None,
-        }
+        let ActionResult::Added { original } = self.action(command)? else { return None };
+        *original
     }
 
     /// The result of a read.
     pub fn data(&self, command: usize) -> Option<&Bytes> {
-        match self.action(command)? {
-            ActionResult::Data { data } => Some(data),
-            _ => None,
-        }
+        let ActionResult::Data { data } = self.action(command)? else { return None };
+        Some(data)
     }
 
     /// The results of [`Request::get`]: as many values as attributes were named.
@@ -243,26 +239,20 @@ impl Answers {
 
     /// The result of a create: the object's number.
     pub fn created(&self, command: usize) -> Option<u64> {
-        match self.action(command)? {
-            ActionResult::Created { object: ObjectId(number) } => Some(*number),
-            _ => None,
-        }
+        let ActionResult::Created { object: ObjectId(number) } = self.action(command)? else { return None };
+        Some(*number)
     }
 
     /// The result of an append: the offset at which the bytes begin.
     pub fn appended(&self, command: usize) -> Option<u64> {
-        match self.action(command)? {
-            ActionResult::Appended { offset } => Some(*offset),
-            _ => None,
-        }
+        let ActionResult::Appended { offset } = self.action(command)? else { return None };
+        Some(*offset)
     }
 
     /// The result of [`Request::stat`].
     pub fn stat(&self, command: usize) -> Option<Stat> {
-        match self.action(command)? {
-            ActionResult::Stat { length, incarnation } => Some(Stat { length: *length, incarnation: *incarnation }),
-            _ => None,
-        }
+        let ActionResult::Stat { length, incarnation } = self.action(command)? else { return None };
+        Some(Stat { length: *length, incarnation: *incarnation })
     }
 
     /// All results, as the device sent them.

@@ -26,10 +26,8 @@ impl Objects {
                 let count = (each as usize - made.len()).min(OBJECT_COMMANDS_MAX);
                 let commands = vec![ObjectCommand::new(ObjectId(0), Action::Create); count];
                 for result in ask(client, device, commands).await? {
-                    match result.action {
-                        ActionResult::Created { object } => made.push(object.0),
-                        _ => return Err(unexpected(&[result])),
-                    }
+                    let ActionResult::Created { object } = result.action else { return Err(unexpected(&[result])) };
+                    made.push(object.0)
                 }
             }
             by_device.push(made);

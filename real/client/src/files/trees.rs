@@ -60,10 +60,8 @@ impl Files {
         let located = self.at_path(path, |mount, path| async move {
             let (parent, name, _) = old_name(&mount, &path).await?;
             let found = mount.lookup(parent, name.clone()).await?;
-            match found.file_type {
-                FileType::Directory => Ok((parent, name, found.inode)),
-                _ => Err(FilesError::NotADirectory),
-            }
+            let FileType::Directory = found.file_type else { return Err(FilesError::NotADirectory) };
+            Ok((parent, name, found.inode))
         });
         let (parent, name, inode) = located.await?;
         let mut stack = vec![Doomed { parent, name, inode, attempts: 0 }];

@@ -50,10 +50,8 @@ impl Model {
     }
 
     pub fn read_link(&self, path: &str) -> Outcome<String> {
-        match &self.nodes[&self.walk(path, false)?.node?] {
-            Node::Link(target) => Some(target.clone()),
-            _ => None,
-        }
+        let Node::Link(target) = &self.nodes[&self.walk(path, false)?.node?] else { return None };
+        Some(target.clone())
     }
 
     pub fn hard_link(&mut self, original: &str, path: &str) -> Outcome<()> {
@@ -85,10 +83,8 @@ impl Model {
     }
 
     pub fn read(&self, path: &str) -> Outcome<Vec<u8>> {
-        match &self.nodes[&self.walk(path, true)?.node?] {
-            Node::File(bytes) => Some(bytes.clone()),
-            _ => None,
-        }
+        let Node::File(bytes) = &self.nodes[&self.walk(path, true)?.node?] else { return None };
+        Some(bytes.clone())
     }
 
     pub fn remove_file(&mut self, path: &str) -> Outcome<()> {
@@ -154,10 +150,8 @@ impl Model {
     }
 
     pub fn list(&self, path: &str) -> Outcome<Vec<String>> {
-        match &self.nodes[&self.walk(path, true)?.node?] {
-            Node::Directory { entries, .. } => Some(entries.keys().cloned().collect()),
-            _ => None,
-        }
+        let Node::Directory { entries, .. } = &self.nodes[&self.walk(path, true)?.node?] else { return None };
+        Some(entries.keys().cloned().collect())
     }
 
     fn insert(&mut self, path: &str, node: impl FnOnce(u64) -> Node) -> Outcome<()> {
