@@ -1,13 +1,9 @@
 //! `cargo xtask atomics`: compares durable compare-and-swaps of one device with those of an etcd server.
 
-use crate::compare::process::{Process, await_listener, free_port, printed_json};
+use crate::compare::process::{await_listener, free_port, printed_json};
 use crate::compare::progress::Progress;
 use crate::compare::{RoundArguments, measure_in};
-use crate::packages::{self, Package};
 use crate::prelude::*;
-use braid_base::text_table::table;
-use braid_benchkit::statistics::{Ratio, median};
-use serde_json::json;
 use std::net::Ipv4Addr;
 
 const PACKAGES: [Package; 2] = [("etcd-server", "/usr/bin/etcd"), ("protobuf-compiler", "/usr/bin/protoc")];

@@ -6,10 +6,9 @@
 
 use crate::compare::process::output_of;
 use crate::prelude::*;
-use crate::{cargo, packages, root, run, target_folder};
+use crate::root;
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fs;
 
 const FIGURES: &str = "benches/instructions.json";

@@ -3,10 +3,8 @@
 
 use crate::compare::array::DEVICES;
 use crate::compare::measure_in;
-use crate::compare::process::{Process, output_of};
-use crate::packages::{self, Package};
+use crate::compare::process::output_of;
 use crate::prelude::*;
-use crate::run;
 use std::collections::VecDeque;
 
 const PACKAGES: [Package; 2] = [("iproute2", "/sbin/tc"), ("nftables", "/usr/sbin/nft")];

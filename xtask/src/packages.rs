@@ -1,7 +1,6 @@
 //! Debian packages that tasks need; they are installed if they are missing.
 
 use crate::prelude::*;
-use crate::run;
 
 /// A package, and a file that it contains.
 pub type Package = (&'static str, &'static str);

@@ -3,9 +3,7 @@
 //! reported, because a rare failure may also be a bug.
 
 use crate::prelude::*;
-use crate::{cargo, run};
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 
 /// How many tests run at once: more than a small machine has processors.
 const THREADS: &str = "6";

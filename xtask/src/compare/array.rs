@@ -1,6 +1,6 @@
 //! The Braid array under test: five devices and one NBD host on this machine.
 
-use super::process::{Process, printed_json};
+use super::process::printed_json;
 use super::system;
 use crate::prelude::*;
 use anyhow::anyhow;

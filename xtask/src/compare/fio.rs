@@ -2,9 +2,8 @@
 
 use super::Settings;
 use super::plan::{DEPTH, Load};
-use super::process::{Process, line_of};
+use super::process::line_of;
 use crate::prelude::*;
-use serde_json::json;
 
 /// How much longer than its duration a run may take.
 const RUN_MARGIN: Duration = Duration::from_secs(60);

@@ -1,7 +1,6 @@
 //! The folder that holds all files during the measurement.
 
 use crate::prelude::*;
-use braid_base::units::format_size;
 
 /// Space left free for logs and other users of the disk.
 const MARGIN: u64 = 1 << 30;

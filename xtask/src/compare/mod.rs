@@ -14,11 +14,9 @@ mod rest;
 mod rounds;
 mod system;
 
-use crate::packages::{self, Package};
 use crate::prelude::*;
 use array::Array;
-use braid_base::units::{format_size, parse_size};
-use clap::ValueEnum;
+use braid_base::units::parse_size;
 use fio::Fio;
 use folder::Folder;
 use plan::{Job, Part, Subject};

@@ -3,10 +3,9 @@
 use super::interrupt::{GLANCE, Interrupt};
 use crate::prelude::*;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus};
 
 /// How long a process may take to end after it was asked to.
 const END_WAIT: Duration = Duration::from_secs(30);

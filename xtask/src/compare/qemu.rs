@@ -1,6 +1,6 @@
 //! The NBD server to compare with: `qemu-nbd` on the raw file, over loopback TCP like Braid.
 
-use super::process::{Process, await_listener, free_port};
+use super::process::{await_listener, free_port};
 use crate::prelude::*;
 
 /// How long it may take to listen.

@@ -4,11 +4,6 @@ use super::Settings;
 use super::fio::Measured;
 use super::plan::{self, Comparison, Job, Part, Subject, Wanted};
 use crate::prelude::*;
-use braid_base::text_table::table;
-use braid_base::units::format_size;
-use braid_benchkit::statistics::{Ratio, median};
-use serde_json::json;
-use std::collections::BTreeMap;
 
 /// One run of one subject.
 #[derive(Clone, Debug)]

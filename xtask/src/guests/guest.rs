@@ -1,6 +1,5 @@
 //! A guest, its disk, and the host of that.
 
-use crate::compare::process::Process;
 use crate::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::{Ipv4Addr, UdpSocket};

@@ -6,9 +6,7 @@
 mod guest;
 
 use crate::compare::array::Array;
-use crate::packages::{self, Package};
 use crate::prelude::*;
-use crate::{cargo, run, target_folder};
 use guest::{Guest, Machine, Task};
 
 const PACKAGES: [Package; 7] = [

@@ -2,7 +2,6 @@
 
 use crate::prelude::*;
 use rustix::fs::{Mode, OFlags};
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 

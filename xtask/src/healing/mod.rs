@@ -7,13 +7,8 @@ use crate::compare::array::{Array, device_bytes};
 use crate::compare::fio::{Fio, Target};
 use crate::compare::progress::Progress;
 use crate::compare::{RoundArguments, Settings, measure_in, size, space_for};
-use crate::packages::{self, Package};
 use crate::prelude::*;
-use braid_base::text_table::table;
-use braid_base::units::format_size;
-use braid_benchkit::statistics::{Ratio, median};
 use rounds::Rounds;
-use serde_json::json;
 
 const PACKAGES: [Package; 1] = [("fio", "/usr/bin/fio")];
 

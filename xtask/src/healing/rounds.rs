@@ -5,7 +5,6 @@ use super::copy::copy;
 use crate::compare::array::{Array, DEVICES};
 use crate::compare::fio::{Fio, Measured, Target};
 use crate::compare::plan::{DEPTH, Load};
-use crate::compare::process::Process;
 use crate::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{SystemTime, UNIX_EPOCH};

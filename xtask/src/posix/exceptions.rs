@@ -2,7 +2,6 @@
 
 use super::outcome::{Case, Kind, Outcome};
 use crate::prelude::*;
-use clap::ValueEnum;
 
 const LIST: &str = include_str!("exceptions.txt");
 

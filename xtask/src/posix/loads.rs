@@ -3,7 +3,7 @@
 use super::mounts::On;
 use super::outcome::{Case, Outcome};
 use super::tools::Tools;
-use crate::compare::process::{Process, line_of};
+use crate::compare::process::line_of;
 use crate::prelude::*;
 use std::process::ExitStatus;
 

@@ -13,8 +13,6 @@ mod suites;
 mod tools;
 
 use crate::prelude::*;
-use crate::{cargo, run, target_folder};
-use clap::ValueEnum;
 use exceptions::Exceptions;
 use mounts::Mounts;
 pub use outcome::name_of;

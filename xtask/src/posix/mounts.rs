@@ -1,12 +1,9 @@
 //! An array with a file system that is mounted twice.
 
 use super::outcome::Kind;
-use crate::compare::process::Process;
 use crate::prelude::*;
-use crate::run;
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::process::Stdio;
 
 const FILE_SYSTEM: &str = "posix";
 const DEVICE_BYTES: &str = "4GiB";

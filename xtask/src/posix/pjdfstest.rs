@@ -3,7 +3,6 @@
 use super::mounts::On;
 use super::outcome::{Case, Outcome};
 use super::tools::Tools;
-use crate::compare::process::Process;
 use crate::prelude::*;
 
 /// Everything that the suite can test on Linux. Remounting is left out: it uses mount(8), which would start a program by the type of the

@@ -4,12 +4,7 @@
 use super::mounts::On;
 use super::outcome::{Case, Kind, Outcome};
 use super::tools::Tools;
-use crate::compare::process::Process;
-use crate::packages::Package;
 use crate::prelude::*;
-use clap::ValueEnum;
-use std::collections::BTreeMap;
-use std::fs::File;
 
 /// A suite.
 #[derive(Debug)]

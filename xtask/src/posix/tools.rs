@@ -1,10 +1,7 @@
 //! The tools, installed if they are missing.
 
 use super::Tool;
-use crate::packages::{self, Package};
 use crate::prelude::*;
-use crate::{cargo, run, target_folder};
-use std::process::Stdio;
 
 /// The versions whose cases `exceptions.txt` lists.
 const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
