@@ -44,6 +44,24 @@ pub fn soak() -> bool {
     std::env::var_os("BRAID_SOAK").is_some()
 }
 
+/// Rests as long as something has taken, but never long: then tests that run at the same time have the processors, too. Not in the long forms.
+pub fn rest(took: Duration) {
+    const REST_MAX: Duration = Duration::from_millis(20);
+    if !soak() {
+        std::thread::sleep(took.min(REST_MAX));
+    }
+}
+
+/// Does something repeatedly for a while, and rests in between.
+pub fn keep_doing(span: Duration, mut work: impl FnMut()) {
+    let begun = Instant::now();
+    while begun.elapsed() < span {
+        let round = Instant::now();
+        work();
+        rest(round.elapsed());
+    }
+}
+
 /// Polls until `condition` holds. For conditions that are not announced; fails after `limit`.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     poll_until(limit, || condition().then_some(()).ok_or_else(|| what.to_string()));

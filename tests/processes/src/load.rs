@@ -35,8 +35,6 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// A writer rests as long as its last operation has taken, but no longer than this.
-const REST_MAX: Duration = Duration::from_millis(20);
 /// The operations to wait for before a test continues.
 const SOME: u64 = 200;
 /// The time limit for them.
@@ -71,7 +69,7 @@ struct Cell {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
-    /// How many wait for progress.
+    /// How many wait for progress: then writers do not rest.
     awaited: AtomicU32,
     done: Mutex<Done>,
     progress: Condvar,
@@ -249,9 +247,8 @@ impl Worker<'_> {
             done.longest_through[through] = done.longest_through[through].max(took);
             drop(done);
             shared.progress.notify_all();
-            // In the short forms other tests may have the processors while nobody waits for progress.
-            if shared.awaited.load(Ordering::Relaxed) == 0 && !crate::soak() {
-                std::thread::sleep(took.min(REST_MAX));
+            if shared.awaited.load(Ordering::Relaxed) == 0 {
+                crate::rest(took);
             }
         }
         self.cells

@@ -89,9 +89,7 @@ fn when_an_array_is_ready_all_its_devices_have_leases() {
         assert!(devices.len() == 5 && devices.iter().all(has_lease), "{shown:#}");
         assert_eq!(pid_of(&shown), array.monitor_pid(), "it is the one that runs");
         // Longer than the monitor waits after its start for members to report.
-        let (mut client, begun) = (Client::open(&array.nbd()), Instant::now());
-        while begun.elapsed() < LEASE {
-            client.write(0, &[1; 4096]).expect("no device is thought to be unavailable");
-        }
+        let mut client = Client::open(&array.nbd());
+        keep_doing(LEASE, || client.write(0, &[1; 4096]).expect("no device is thought to be unavailable"));
     }
 }

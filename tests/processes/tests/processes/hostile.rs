@@ -101,11 +101,11 @@ fn no_process_takes_more_than_its_budget_and_a_quarter() {
     array.await_status("a lock server serves", |status| status["lock_servers"][0]["state"] == "serving");
     let load = Load::start(plan(&array, 16 << 20));
     let attack = Attack::on_memory(&array, 3.0 * SHARE, number(&full["volume"]["id"]));
-    let (mut most, begun) = ([0, 0], Instant::now());
-    while begun.elapsed() < phases().1 {
+    let mut most = [0, 0];
+    keep_doing(phases().1, || {
         let seen = greatest(&array.status());
         most = [0, 1].map(|index| most[index].max(seen[index]));
-    }
+    });
     println!("{:?}", attack.stop());
     load.go_on();
     load.stop().verify(&array.nbd());

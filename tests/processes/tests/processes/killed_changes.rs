@@ -10,6 +10,8 @@ const REFUSED_MAX: Duration = Duration::from_secs(15);
 const PAUSE_MAX: Duration = Duration::from_secs(20);
 /// Kills that wait for a stage come within this time.
 const STAGE_MAX: Duration = Duration::from_millis(10);
+/// Between two looks at the stage.
+const LOOK_PAUSE: Duration = Duration::from_micros(500);
 /// Where the content begins that no writer changes; behind the cells of the writers.
 const STILL_BEGIN: u64 = 4 << 20;
 
@@ -312,7 +314,9 @@ impl Bed {
         while let Some(stage) = &upon
             && !stage.has_begun(&self.described())
             && child.try_wait().expect("it can be asked").is_none()
-        {}
+        {
+            std::thread::sleep(LOOK_PAUSE);
+        }
         std::thread::sleep(moment);
         let had_ended = child.try_wait().expect("it can be asked").is_some();
         child.kill().expect("it was not waited for, or has ended");
@@ -416,6 +420,7 @@ impl Bed {
                 println!("    then {arguments:?}: {:?} after {:?}", outcome.status, begun.elapsed());
                 return outcome;
             }
+            std::thread::sleep(LEASE / 20);
         }
     }
 

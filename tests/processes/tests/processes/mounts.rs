@@ -406,7 +406,9 @@ impl<'scope> Writers<'scope> {
                         fs::remove_file(&old).expect("it is removed once");
                     }
                     acknowledged.fetch_add(1, Ordering::Relaxed);
-                    longest = longest.max(begun.elapsed());
+                    let took = begun.elapsed();
+                    longest = longest.max(took);
+                    rest(took);
                 }
                 (kept, longest)
             }

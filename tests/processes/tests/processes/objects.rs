@@ -163,8 +163,10 @@ fn every_increment_counts_once_though_the_device_is_killed() {
         let commands = scope.spawn(|| {
             let mut added = 0;
             while !ends.load(Ordering::Relaxed) {
+                let begun = Instant::now();
                 shell(&dir, &["attr", "add", "1:1", "1.1"]);
                 added += 1;
+                rest(begun.elapsed());
             }
             added
         });

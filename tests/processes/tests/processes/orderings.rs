@@ -158,6 +158,7 @@ fn comes_to(array: &Array, wished: &str, child: &mut Child) -> bool {
         if child.try_wait().expect("it can be asked").is_some() {
             return false;
         }
+        std::thread::sleep(Duration::from_micros(500));
     }
     true
 }

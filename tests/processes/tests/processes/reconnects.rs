@@ -29,9 +29,11 @@ fn a_client_that_reconnects_is_never_overtaken_by_its_own_older_writes() {
         let reader = scope.spawn(|| {
             let mut reader = Client::open(&other);
             while !ended.load(Ordering::Relaxed) {
+                let begun = Instant::now();
                 for trial in 0..4 {
                     reader.read(trial * BLOCK as u64, BLOCK).expect("a read works");
                 }
+                rest(begun.elapsed());
             }
         });
         let overtaken: Vec<usize> = (0..trials)
@@ -57,6 +59,7 @@ fn a_client_that_reconnects_is_never_overtaken_by_its_own_older_writes() {
                 let answered = Instant::now();
                 let mut seen = second.read(offset, BLOCK).expect("a read works");
                 while seen == newer && answered.elapsed() < LOOK {
+                    rest(Duration::from_millis(1));
                     seen = second.read(offset, BLOCK).expect("a read works");
                 }
                 assert!(seen == newer || seen == older, "the content is one of the two writes, complete");

@@ -179,11 +179,10 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn go_on_for(&mut self, span: Duration) {
-        let begun = Instant::now();
-        while begun.elapsed() < span {
+        keep_doing(span, || {
             self.round += 1;
             self.go_round();
-        }
+        });
     }
 
     /// What one mount writes, the other one reads and removes.

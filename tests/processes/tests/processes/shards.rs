@@ -56,19 +56,14 @@ fn two_mounts_see_one_file_system_on_two_servers() {
         array.braid(&["fs", "set-commit-protocol", NAME, protocol]).done();
         assert_eq!(text(&status(&array)["commit_protocol"]), protocol);
         // The servers look twice a second.
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(if soak() { 2000 } else { 1200 }) {
-            wait(use_both(&files, &other)).expect(protocol);
-        }
+        let span = Duration::from_millis(if soak() { 2000 } else { 1200 });
+        keep_doing(span, || wait(use_both(&files, &other)).expect(protocol));
     }
     // Each server takes its shard over again, one after the other.
     array.braid(&["fs", "set-commit-protocol", NAME, "--grouping", "none"]).done();
     let shown = status(&array);
     assert_eq!((text(&shown["commit_protocol"]), text(&shown["grouping"])), ("prn".into(), "none".into()));
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(3) {
-        wait(use_both(&files, &other)).expect("programs wait meanwhile");
-    }
+    keep_doing(Duration::from_secs(3), || wait(use_both(&files, &other)).expect("programs wait meanwhile"));
     wait(async {
         files.write("/kept", "kept").await.expect("it works");
         files.close().await;
