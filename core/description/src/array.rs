@@ -36,6 +36,9 @@ pub struct ArrayDescription {
     /// The number of the last file system. Numbers are never reused.
     #[serde(default, skip_serializing_if = "is_zero_u16")]
     pub last_file_system: u16,
+    /// Programs lock ranges, so that the lock servers are started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub locks_ranges: bool,
     /// The parameters of the array's creation.
     pub creation: Creation,
 }
@@ -162,6 +165,7 @@ impl ArrayDescription {
             volumes: Vec::new(),
             file_systems: Vec::new(),
             last_file_system: 0,
+            locks_ranges: false,
             creation,
         }
     }

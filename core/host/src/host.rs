@@ -397,7 +397,7 @@ impl Host {
         let link = self.links.next_timer().map(|(time, timer)| (time, Timer::Link(timer)));
         let request = self.requests.next_timer().map(|(time, timer)| (time, Timer::Request(timer)));
         let locks = self.locks.client.deadline().map(|time| (time, Timer::Locks));
-        let ranges = self.locks.ranges.deadline().map(|time| (time, Timer::Ranges));
+        let ranges = self.locks.deadline(&self.config.settings).map(|time| (time, Timer::Ranges));
         let monitor = self.monitor.deadline().map(|time| (time, Timer::Monitor));
         transactions.into_iter().chain(link).chain(request).chain(locks).chain(ranges).chain(monitor).min()
     }

@@ -27,4 +27,3 @@ pub use braid_locks::client::Acquisition;
 pub use braid_transactions::ObservedDevice;
 pub use counters::HostCounters;
 pub use host::{Host, HostConfig, Short};
-pub use range_locks::object_of_name;

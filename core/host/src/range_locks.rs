@@ -9,10 +9,14 @@
 //!   Unlock (lock)           ─► Done
 //! ```
 //!
+//! A lock is lost if its server does not know it any more after a restart, or was not heard for most of a lease: then it may presume this
+//! host dead.
+//!
 //! A lock that is being promoted yields to others that want it, so that two programs that promote do not wait for each other. The answer
 //! says so: `kept` is false, and what the program knew of the ranges may have changed.
 
-use braid_base::{ObjectId, Time, limits};
+use braid_base::limits::{self, Settings};
+use braid_base::{Time, Timers};
 use braid_locks::client::{Ctx, Event, LockClient, Obstacle, Part, PartLocks, Retention, Wanted};
 use braid_machine::{HostError, HostSuccess, OpId, RangesRequest};
 use braid_wire::LockExtent;
@@ -34,13 +38,15 @@ pub(crate) struct Locks {
 pub(crate) struct RangeLocks {
     locks: BTreeMap<u64, RangeLock>,
     last: u64,
+    /// When requests have waited for as long as they may.
+    timers: Timers<u64>,
 }
 
 #[derive(Clone, Debug)]
 struct RangeLock {
     /// The request that waits for it. None: it is locked.
     asked: Option<Asked>,
-    /// Somebody else wants some of it.
+    /// Somebody else wants some of it, and no request was answered with that.
     is_recalled: bool,
     /// Requests that wait for that.
     listeners: Vec<OpId>,
@@ -50,8 +56,6 @@ struct RangeLock {
 struct Asked {
     op: OpId,
     since: Time,
-    /// When it is refused; none: it waits for ever.
-    until: Option<Time>,
     /// The lock that is promoted or demoted.
     over: Option<u64>,
     /// No other program had the ranges of that lock since.
@@ -60,14 +64,19 @@ struct Asked {
 
 impl Locks {
     pub fn start(&mut self, cx: &mut Ctx, op: OpId, request: RangesRequest) {
+        let silent = self.client.in_doubt_at(cx.settings).filter(|(doubt, _)| *doubt <= cx.now.time);
         let programs = self.client.of_part(PROGRAMS);
-        match request {
-            RangesRequest::Lock { object, extents, over, width, wait } => {
+        match (request, silent) {
+            (RangesRequest::Lock { .. }, Some((_, server))) => {
+                let waited = cx.settings.host_lease;
+                cx.out.reply(op, Err(HostError::LockServerSilent { server, waited }));
+            }
+            (RangesRequest::Lock { object, extents, over, width, wait }, None) => {
                 let wanted = Wanted::new(object, extents, Retention::CachedInParts { width });
                 self.ranges.lock(programs, cx, op, wanted, over, wait);
             }
-            RangesRequest::Unlock { lock } => self.ranges.unlock(programs, cx, op, lock),
-            RangesRequest::AwaitRecall { lock } => self.ranges.await_recall(cx, op, lock),
+            (RangesRequest::Unlock { lock }, _) => self.ranges.unlock(programs, cx, op, lock),
+            (RangesRequest::AwaitRecall { lock }, _) => self.ranges.await_recall(cx, op, lock),
         }
         self.on_events(cx);
     }
@@ -77,17 +86,27 @@ impl Locks {
         self.ranges.on_events(self.client.of_part(PROGRAMS), cx);
     }
 
-    /// Refuses the lock requests that have waited for as long as they may.
+    /// When [`Locks::wake`] is due.
+    pub fn deadline(&self, settings: &Settings) -> Option<Time> {
+        let impatient = self.ranges.timers.next().map(|(time, _)| time);
+        let doubt = self.client.in_doubt_at(settings).filter(|_| self.ranges.locks.values().any(RangeLock::is_locked));
+        impatient.into_iter().chain(doubt.map(|(time, _)| time)).min()
+    }
+
+    /// Refuses the lock requests that have waited for as long as they may, and ends locks that are in doubt.
     pub fn wake(&mut self, cx: &mut Ctx) {
-        self.ranges.wake(self.client.of_part(PROGRAMS), cx);
+        let is_in_doubt = self.client.in_doubt_at(cx.settings).is_some_and(|(time, _)| time <= cx.now.time);
+        self.ranges.refuse_overdue(self.client.of_part(PROGRAMS), cx);
+        if is_in_doubt {
+            self.ranges.end(self.client.of_part(PROGRAMS), cx, &HostError::LockLost, RangeLock::is_locked);
+        }
         self.on_events(cx);
     }
 
     /// The users of these requests are gone.
     pub fn abandon(&mut self, cx: &mut Ctx, ops: &[OpId]) {
-        self.ranges.end(self.client.of_part(PROGRAMS), cx, &HostError::Abandoned, |asked| {
-            asked.is_some_and(|asked| ops.contains(&asked.op))
-        });
+        let is_meant = |lock: &RangeLock| lock.asked.is_some_and(|asked| ops.contains(&asked.op));
+        self.ranges.end(self.client.of_part(PROGRAMS), cx, &HostError::Abandoned, is_meant);
         self.on_events(cx);
     }
 
@@ -105,12 +124,13 @@ impl Locks {
     }
 }
 
-impl RangeLocks {
-    /// When [`Locks::wake`] is due.
-    pub fn deadline(&self) -> Option<Time> {
-        self.locks.values().filter_map(|lock| lock.asked?.until).min()
+impl RangeLock {
+    fn is_locked(&self) -> bool {
+        self.asked.is_none()
     }
+}
 
+impl RangeLocks {
     fn lock(
         &mut self,
         mut programs: PartLocks,
@@ -120,7 +140,7 @@ impl RangeLocks {
         over: Option<u64>,
         wait: Option<Duration>,
     ) {
-        let is_over_held = |over| self.locks.get(&over).is_some_and(|lock: &RangeLock| lock.asked.is_none());
+        let is_over_held = |over| self.locks.get(&over).is_some_and(RangeLock::is_locked);
         if !programs.has_servers() {
             return cx.out.reply(op, Err(HostError::NoLockServer));
         }
@@ -134,8 +154,10 @@ impl RangeLocks {
             return cx.out.reply(op, Err(HostError::NoSuchLock));
         }
         self.last += 1;
-        let (now, until) = (cx.now.time, wait.map(|wait| cx.now.time.after(wait)));
-        let asked = Some(Asked { op, since: now, until, over, kept: true });
+        if let Some(wait) = wait {
+            self.timers.set(self.last, cx.now.time.after(wait));
+        }
+        let asked = Some(Asked { op, since: cx.now.time, over, kept: true });
         self.locks.insert(self.last, RangeLock { asked, is_recalled: false, listeners: Vec::new() });
         programs.acquire(cx, self.last, Wanted { over: over.into_iter().collect(), ..wanted });
     }
@@ -150,11 +172,15 @@ impl RangeLocks {
     }
 
     fn await_recall(&mut self, cx: &mut Ctx, op: OpId, lock: u64) {
-        match self.locks.get_mut(&lock) {
-            Some(known) if known.is_recalled => cx.out.reply(op, Ok(HostSuccess::Done)),
-            Some(known) if known.listeners.len() < limits::OPERATIONS_MAX => known.listeners.push(op),
-            Some(_) => cx.out.reply(op, Err(HostError::Busy)),
-            None => cx.out.reply(op, Err(HostError::NoSuchLock)),
+        let Some(known) = self.locks.get_mut(&lock) else {
+            return cx.out.reply(op, Err(HostError::NoSuchLock));
+        };
+        if std::mem::take(&mut known.is_recalled) {
+            cx.out.reply(op, Ok(HostSuccess::Done));
+        } else if known.listeners.len() < limits::OPERATIONS_MAX {
+            known.listeners.push(op);
+        } else {
+            cx.out.reply(op, Err(HostError::Busy));
         }
     }
 
@@ -173,6 +199,7 @@ impl RangeLocks {
     fn on_granted(&mut self, programs: PartLocks, cx: &mut Ctx, lock: u64) {
         let granted = self.locks.get_mut(&lock).expect("a program asked for it");
         let Asked { op, over, kept, .. } = granted.asked.take().expect("it is granted once");
+        self.timers.cancel(lock);
         cx.out.reply(op, Ok(HostSuccess::RangeLocked { lock, kept }));
         if let Some(over) = over {
             self.remove(programs, cx, over, &HostError::NoSuchLock);
@@ -182,7 +209,7 @@ impl RangeLocks {
     /// Others want some of a lock. If it is being promoted, they get it.
     fn on_recalled(&mut self, programs: PartLocks, cx: &mut Ctx, lock: u64) {
         let Some(recalled) = self.locks.get_mut(&lock) else { return };
-        recalled.is_recalled = true;
+        recalled.is_recalled = recalled.listeners.is_empty();
         for op in std::mem::take(&mut recalled.listeners) {
             cx.out.reply(op, Ok(HostSuccess::Done));
         }
@@ -193,12 +220,9 @@ impl RangeLocks {
         }
     }
 
-    fn wake(&mut self, mut programs: PartLocks, cx: &mut Ctx) {
-        let is_due = |lock: &RangeLock| lock.asked.is_some_and(|asked| asked.until.is_some_and(|at| at <= cx.now.time));
-        let due: Vec<_> = self.locks.iter().filter(|(_, lock)| is_due(lock)).map(|(number, _)| *number).collect();
-        for lock in due {
-            let asked = self.locks[&lock].asked.expect("it is due");
-            let waited = cx.now.time.since(asked.since);
+    fn refuse_overdue(&mut self, mut programs: PartLocks, cx: &mut Ctx) {
+        while let Some(lock) = self.timers.pop_due(cx.now.time) {
+            let waited = cx.now.time.since(self.locks[&lock].asked.expect("what is locked has no timer").since);
             let why = match programs.obstacle(cx.now.time, cx.settings, lock) {
                 Obstacle::Silent(server) => HostError::LockServerSilent { server, waited },
                 Obstacle::Crowded(_) => HostError::Busy,
@@ -208,9 +232,8 @@ impl RangeLocks {
         }
     }
 
-    fn end(&mut self, mut programs: PartLocks, cx: &mut Ctx, why: &HostError, ends: impl Fn(Option<Asked>) -> bool) {
-        let ending: Vec<_> =
-            self.locks.iter().filter(|(_, lock)| ends(lock.asked)).map(|(number, _)| *number).collect();
+    fn end(&mut self, mut programs: PartLocks, cx: &mut Ctx, why: &HostError, ends: impl Fn(&RangeLock) -> bool) {
+        let ending: Vec<_> = self.locks.iter().filter(|(_, lock)| ends(lock)).map(|(number, _)| *number).collect();
         for lock in ending {
             self.remove(programs.reborrow(), cx, lock, why);
         }
@@ -219,21 +242,13 @@ impl RangeLocks {
     /// Ends a lock, and answers those who wait for it or for its recall.
     fn remove(&mut self, mut programs: PartLocks, cx: &mut Ctx, lock: u64, why: &HostError) {
         let Some(ended) = self.locks.remove(&lock) else { return };
+        self.timers.cancel(lock);
         let asked = ended.asked.map(|asked| asked.op);
         for op in asked.into_iter().chain(ended.listeners) {
             cx.out.reply(op, Err(why.clone()));
         }
         programs.release(cx, lock);
     }
-}
-
-/// The object whose ranges are locked under a name. Two names have the same object with a probability of 2⁻⁶³: then they delay each other.
-pub fn object_of_name(name: &str) -> ObjectId {
-    // FNV-1a: the same on every host, for ever.
-    let hash = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    ObjectId(hash | 1 << 63)
 }
 
 /// True if programs may lock such extents.

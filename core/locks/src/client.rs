@@ -335,6 +335,13 @@ impl LockClient {
         servers().filter(silent).min().map_or(Obstacle::Contended, Obstacle::Silent)
     }
 
+    /// When locks of this host come into doubt, if no lock server is heard before: the server presumes a host dead that is silent for a lease,
+    /// and has it fenced if others want its locks. And the server that has been silent for longest among those that were asked for locks.
+    pub fn in_doubt_at(&self, settings: &Settings) -> Option<(Time, LockServerId)> {
+        let heard = self.links.iter().filter_map(|(server, link)| Some((link.last_heard?, *server)));
+        heard.min().map(|(heard, server)| (heard.after(settings.host_lease * 7 / 8), server))
+    }
+
     /// The locks that this host holds, as far as it knows. No other host may hold them, unless this host is fenced.
     pub fn held(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
         self.requests.values().filter(|request| request.is_held()).flat_map(Request::extents)

@@ -7,12 +7,13 @@ use crate::volume::Volume;
 use braid_base::{FileSystemId, Generation};
 use braid_control::ControlPlane;
 use braid_layout::VolumeDescription;
-use braid_machine::{HostOutcome, HostSuccess, ObjectsRequest, VolumeRequest};
+use braid_machine::{HostOutcome, HostRequest, HostSuccess, VolumeRequest};
 use braid_session::{DROPPED_END_WAIT, Session, SessionError, VolumeRegistry};
 use braid_shell::HostClient;
 use braid_wire::ObjectFailure;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -85,6 +86,8 @@ struct Inner {
     client: HostClient,
     registry: VolumeRegistry,
     mounted: Option<FileSystemId>,
+    /// The array was told that programs lock ranges.
+    wants_lock_servers: AtomicBool,
     /// The runtime of the host's thread.
     runtime: Handle,
     /// Asks the host to end. The host also ends when this is dropped.
@@ -185,7 +188,7 @@ impl Array {
     }
 
     /// Sends the host a request that contains its own deadline.
-    pub(crate) async fn call(&self, request: ObjectsRequest) -> HostOutcome {
+    pub(crate) async fn call(&self, request: impl Into<HostRequest>) -> HostOutcome {
         self.inner.client.call(request).await
     }
 
@@ -229,8 +232,32 @@ impl Array {
         .await
     }
 
+    /// Makes sure that the array runs its lock servers.
+    pub(crate) async fn want_lock_servers(&self) -> Result<(), Error> {
+        if self.inner.wants_lock_servers.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let inner = self.inner.clone();
+        self.on_thread(async move {
+            if inner.control.describe().await.map_err(SessionError::from)?.locks_ranges {
+                return Ok(());
+            }
+            let want = inner.control.update(|description| {
+                description.locks_ranges = true;
+                Ok::<(), SessionError>(())
+            });
+            want.await.map_err(Error::from)
+        })
+        .await
+    }
+
+    /// Runs a future on the host's thread, for nobody.
+    pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.inner.runtime.spawn(work);
+    }
+
     /// Runs a future on the host's thread, which has timers. If the returned future is dropped, the work continues there.
-    async fn on_thread<T: Send + 'static>(
+    pub(crate) async fn on_thread<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
@@ -288,6 +315,7 @@ fn run(control: ControlPlane, name: String, file_system: Option<String>, tell: S
             client: session.client().clone(),
             registry: session.registry().clone(),
             mounted,
+            wants_lock_servers: AtomicBool::new(false),
             runtime: handle,
             end,
         };

@@ -64,9 +64,18 @@ pub enum Error {
     /// The request cannot be guarded.
     #[error(transparent)]
     Unguardable(Unguardable),
-    /// The range is not within the volume.
-    #[error("the range is not within the volume")]
+    /// The range is not within the volume, or can't be locked.
+    #[error("the range is not within the volume, is empty, or ends too high")]
     OutOfRange,
+    /// Other programs hold some of a range that was to be locked. They have not given it up in time.
+    #[error("other programs hold some of the range, and have not given it up within {:?}", rounded(*waited))]
+    RangeTaken {
+        /// The time since the call began.
+        waited: Duration,
+    },
+    /// The lock of a range was lost: a lock server restarted, and another host has the range now.
+    #[error("the lock was lost: a lock server restarted, and another host has the range now")]
+    LockLost,
     /// So many devices are unavailable that the operation is impossible. The outcome of a write is unknown.
     #[error("too many devices are unavailable: {}", list(.devices))]
     Unavailable {
@@ -163,6 +172,8 @@ impl From<HostError> for Error {
             HostError::NoSuchVolume => Error::NoSuchVolume,
             HostError::NoSuchDevice { device } => Error::of_device(device),
             HostError::OutOfRange => Error::OutOfRange,
+            HostError::RangeTaken { waited } => Error::RangeTaken { waited },
+            HostError::LockLost => Error::LockLost,
             HostError::Busy => Error::Busy,
             HostError::Unavailable { devices } => {
                 Error::Unavailable { devices: devices.into_iter().map(|device| device.0).collect() }

@@ -59,6 +59,22 @@
 //! # let _ = add_a_line;
 //! ```
 //!
+//! **Ranges** of a name that programs agree on are locked by [`Array::ranges`], shared or exclusive, on any host (`docs/range-locks.md`).
+//!
+//! ```no_run
+//! use braid_client::{Array, Error, LockMode};
+//!
+//! async fn update(array: Array) -> Result<(), Error> {
+//!     let mut lock = array.ranges("inventory").lock(4096..8192, LockMode::Shared).await?;
+//!     // … look …
+//!     let unchanged = lock.convert(LockMode::Exclusive).await?;
+//!     // … look again unless it is unchanged, and write …
+//!     # let _ = unchanged;
+//!     lock.unlock().await
+//! }
+//! # let _ = update;
+//! ```
+//!
 //! **Files** of a file system are used through a mount ([`Array::files`], or [`Files::mount`] for programs that need nothing else;
 //! `docs/files.md`).
 //!
@@ -88,6 +104,7 @@ mod error;
 mod files;
 mod guard;
 mod object;
+mod range_lock;
 mod request;
 mod space;
 mod value;
@@ -99,8 +116,8 @@ pub use braid_base::{ObjectId, Time};
 pub use braid_recipes as recipes;
 pub use braid_session::SessionError;
 pub use braid_wire::{
-    Action, ActionResult, AttributeName, CommandResult, FileType, ObjectCommand, ObjectFailure, ObjectRequest,
-    SetAttribute, SpecialType, Undefined, When,
+    Action, ActionResult, AttributeName, CommandResult, FileType, LockMode, ObjectCommand, ObjectFailure,
+    ObjectRequest, SetAttribute, SpecialType, Undefined, When,
 };
 pub use bytes::Bytes;
 pub use error::{Error, RequestError};
@@ -109,6 +126,7 @@ pub use files::{
 };
 pub use guard::Guard;
 pub use object::{Object, Stat, Swapped};
+pub use range_lock::{RangeLock, Ranges};
 pub use request::{Answers, Request};
 pub use space::Space;
 pub use value::Value;

@@ -396,7 +396,8 @@ impl Array {
 
     /// Once started, lock servers keep running whether or not they are still needed: they cost little.
     fn start_lock_servers_if_needed(&mut self, description: &ArrayDescription) {
-        if !self.lock_servers_started && description.volumes.iter().any(operation_driver::needs_lock_server) {
+        let volumes_do = || description.volumes.iter().any(operation_driver::needs_lock_server);
+        if !self.lock_servers_started && (description.locks_ranges || volumes_do()) {
             self.lock_servers_started = true;
             self.supervised.start_lock_servers(description);
         }

@@ -1,8 +1,8 @@
 //! An active hold: runs a command while something is held, and renews the hold in time. If it can't be renewed, the command is ended before
 //! another process can take over; if this program is asked to end, the command is ended before the hold is released.
 
-use super::failure;
 use super::running::{HeldCommand, Running};
+use super::{HeldOutcome, failure, lost, not_in_time};
 use crate::failure::{Exit, Failure};
 use braid_base::Time;
 use braid_client::Space;
@@ -11,7 +11,6 @@ use braid_client::recipes::failover::{FailOverError, Leadership};
 use braid_client::recipes::lock::{Grant, LockError};
 use braid_client::recipes::queue::{Claimed, Queue, Renewed};
 use rustix::process::Signal;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 /// What is held.
@@ -31,15 +30,6 @@ pub struct Item {
     pub claimed: Claimed,
     /// When the claim was requested.
     pub sent: Time,
-}
-
-/// How a command has ended while its hold was kept.
-#[derive(Clone, Copy, Debug)]
-pub enum HeldOutcome {
-    /// By itself, with this status.
-    Ended(ExitStatus),
-    /// This program was asked to end by this signal, and has ended the command.
-    AskedToEnd(Signal),
 }
 
 /// How long a command may take to end after it was asked to, before it is killed.
@@ -234,14 +224,6 @@ pub fn of_lead(error: FailOverError) -> Failure {
         FailOverError::Deposed { .. } | FailOverError::Uncertain => lost(error.to_string()),
         FailOverError::NoLeader => other_structure(error.to_string()),
     }
-}
-
-fn not_in_time(message: impl Into<String>) -> Failure {
-    Failure { exit: Exit::NotInTime, ..Failure::failed("not-in-time", message) }
-}
-
-fn lost(message: impl Into<String>) -> Failure {
-    Failure { exit: Exit::LostMeanwhile, ..Failure::failed("lost", message) }
 }
 
 fn other_structure(message: String) -> Failure {

@@ -1,6 +1,7 @@
 //! A consumer of a queue: takes items one after the other, and runs a command for each.
 
-use super::active_hold::{ActiveHold, HeldOutcome, Item, now};
+use super::HeldOutcome;
+use super::active_hold::{ActiveHold, Item, now};
 use super::failure;
 use super::running::{HeldCommand, Running};
 use super::supervisor::{NOT_FOUND, NOT_RUN};

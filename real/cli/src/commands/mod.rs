@@ -12,6 +12,7 @@ mod fs;
 mod growth;
 mod host;
 mod interruption;
+mod lock;
 mod misnomers;
 mod monitor;
 mod node;
@@ -72,6 +73,8 @@ enum Command {
     Attr(attr::Command),
     #[command(subcommand)]
     Recipe(recipe::Command),
+    #[command(subcommand)]
+    Lock(lock::Command),
     Nbd(daemons::NbdServer),
     Node(node::Arguments),
     #[command(subcommand)]
@@ -210,6 +213,7 @@ fn execute(command: Command, common: &Common) -> Pin<Box<dyn Future<Output = Res
         Command::Object(command) => Box::pin(object::run(command, common)),
         Command::Attr(command) => Box::pin(attr::run(command, common)),
         Command::Recipe(command) => Box::pin(recipe::run(command, common)),
+        Command::Lock(command) => Box::pin(lock::run(command, common)),
         Command::Monitor(command) => Box::pin(monitor::run(command, common)),
         Command::Lockd(arguments) => Box::pin(daemons::lockd(arguments, common)),
         Command::Monitord(arguments) => Box::pin(daemons::monitord(arguments, common)),

@@ -40,6 +40,7 @@ mod orderings; // changes of a volume's ordering under load; lock servers that a
 mod parity_sites; // parity that devices compute: its site changes under load while devices are killed; maps of writes
 mod prelude; // the imports that most of these tests share
 mod random_operations; // random operations on a file through two mounts, compared with one in memory
+mod range_locks; // locks of ranges on several hosts, while holders and lock servers die
 mod rebuilding; // a rebuild under load, while its host, another device and all processes are killed
 mod recipes; // queues, lists and directories, while their device and the processes that change them are killed
 mod reconnects; // clients that reconnect while a device is suspended

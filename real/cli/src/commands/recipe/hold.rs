@@ -4,7 +4,8 @@
 use super::{In, attribute_of_user, id, lease, own_name};
 use crate::report;
 use braid_admin::Failure;
-use braid_admin::held::active_hold::{ActiveHold, HeldOutcome, of_counter, of_lead, of_lock};
+use braid_admin::held::HeldOutcome;
+use braid_admin::held::active_hold::{ActiveHold, of_counter, of_lead, of_lock};
 use braid_admin::held::running::HeldCommand;
 use braid_admin::held::supervisor::{self, Itself};
 use braid_client::recipes::counter::{CounterOptions, DeliveryCounter};

@@ -5,7 +5,7 @@
 //! | `hold` | lock, delivery counter, fail-over: run a command while something is held |
 //! | `structures` | list, queue, directory: structures that many processes change; fence: refusing late requests of former holders |
 
-mod hold;
+pub mod hold;
 mod structures;
 
 use crate::commands::object::Trying;

@@ -1,0 +1,89 @@
+//! `braid lock`: run a command while a range is locked.
+
+use super::recipe::hold::{ITSELF, status_of_signal};
+use braid_admin::Failure;
+use braid_admin::held::HeldOutcome;
+use braid_admin::held::range::{of_range, run as run_under};
+use braid_admin::held::running::HeldCommand;
+use braid_client::{Array, ArrayOptions, LockMode};
+use braid_terminal::arguments::{size, span};
+use braid_terminal::{Common, Signals};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Lock ranges that programs on any hosts of the array share
+///
+/// A range belongs to a space: a name that programs agree on. It needs no volume. Lock servers grant ranges in the order of the requests; a
+/// host keeps what it was granted until another one wants it. docs/range-locks.md describes it.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    Range(Range),
+}
+
+/// Run a command while holding a range, shared or exclusive
+///
+/// Examples:
+///   braid lock range inventory 0 4KiB --exclusive -- ./update.sh
+///   braid lock range inventory 1MiB 1MiB --shared --wait 5s -- ./report.sh
+///
+/// BRAID_TOKEN contains a fencing token: the generation of this program's host. If the lock is lost, that generation is fenced: its writes
+/// to the array are refused, and the command is ended.
+///
+/// Exit status: that of the command, or 128 plus the signal that ended it; 124 if the range was not free in time; 125 if the lock was lost.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+#[command(group = clap::ArgGroup::new("mode").required(true).args(["shared", "exclusive"]))]
+pub struct Range {
+    /// The name of the space
+    space: String,
+    /// The first byte, such as 0 or 1MiB
+    #[arg(value_parser = size)]
+    offset: u64,
+    /// The number of bytes
+    #[arg(value_parser = size)]
+    length: u64,
+    /// Others may hold the range shared
+    #[arg(long)]
+    shared: bool,
+    /// Nobody else may hold any of the range
+    #[arg(long)]
+    exclusive: bool,
+    /// How long to wait for the range; 0s: try once
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "1m")]
+    wait: Duration,
+    /// The command to run, after `--`
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+pub async fn run(Command::Range(range): Command, common: &Common) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::catch()?;
+    let end = range.offset.checked_add(range.length).filter(|end| *end > range.offset);
+    let end = end.ok_or_else(|| Failure::usage("bad-range", "the range is empty, or ends too high"))?;
+    let array = Array::connect(ArrayOptions::at(&common.array).name(format!("lock {}", range.space))).await?;
+    let outcome = range.hold(&array, end, &mut signals).await;
+    array.close().await;
+    outcome
+}
+
+impl Range {
+    async fn hold(&self, array: &Array, end: u64, signals: &mut Signals) -> Result<ExitCode, Failure> {
+        let ranges = array.within(self.wait).ranges(&self.space);
+        let mode = if self.shared { LockMode::Shared } else { LockMode::Exclusive };
+        let lock = if self.wait.is_zero() {
+            let lock = ranges.try_lock(self.offset..end, mode).await.map_err(of_range)?;
+            lock.ok_or_else(|| of_range(braid_client::Error::RangeTaken { waited: Duration::ZERO }))?
+        } else {
+            tokio::select! {
+                lock = ranges.lock(self.offset..end, mode) => lock.map_err(of_range)?,
+                signal = signals.which() => return Ok(status_of_signal(signal)),
+            }
+        };
+        let command = HeldCommand { words: &self.command, itself: ITSELF };
+        Ok(match run_under(&lock, &command, &mut async || signals.which().await).await? {
+            HeldOutcome::Ended(status) => ExitCode::from(status.code().unwrap_or(1) as u8),
+            HeldOutcome::AskedToEnd(signal) => status_of_signal(signal),
+        })
+    }
+}

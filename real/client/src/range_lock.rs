@@ -1,0 +1,157 @@
+//! Locks of ranges, for programs that share something: a program locks a range of bytes of a *space*, shared or exclusive, on any host
+//! (range-lock paper, section 3; `docs/range-locks.md`). A space is a name; it needs no volume, and what its bytes stand for is up to the
+//! programs.
+
+use crate::array::Array;
+use crate::error::Error;
+use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
+use braid_machine::{HostSuccess, RangesRequest};
+use braid_wire::{LockExtent, LockMode};
+use std::ops::Range;
+use std::time::Duration;
+
+/// The end of the last range, in bytes.
+const END_MAX: u64 = u64::MAX / BLOCK_BYTES as u64;
+
+/// The ranges of a space. Clones refer to the same space.
+#[derive(Clone, Debug)]
+pub struct Ranges {
+    array: Array,
+    object: ObjectId,
+    width: u64,
+}
+
+/// A lock of a range. It ends when it is dropped, or with [`RangeLock::unlock`]. This host keeps the range until another host wants it: so
+/// the next lock of it here needs no message.
+///
+/// The lock is lost if this host is fenced, because it was silent for longer than the lease: [`RangeLock::recalled`] then fails. Writes to
+/// the array are refused from then on; for other effects, pass [`RangeLock::token`] on.
+#[derive(Debug)]
+pub struct RangeLock {
+    ranges: Ranges,
+    range: Range<u64>,
+    lock: u64,
+}
+
+impl Array {
+    /// The ranges of a space: all programs that use this name share them.
+    pub fn ranges(&self, space: &str) -> Ranges {
+        Ranges { array: self.clone(), object: object_of(space), width: 0 }
+    }
+}
+
+impl Ranges {
+    /// The same ranges, of which this host keeps up to `bytes` more on either side of what a program locks, as long as no other host wants
+    /// them. Good for programs that lock one range after the other.
+    pub fn widened(self, bytes: u64) -> Ranges {
+        Ranges { width: bytes, ..self }
+    }
+
+    /// Locks a range of bytes. Waits for at most the deadline of the array's handle. Requests are granted in the order in which they come.
+    ///
+    /// # Errors
+    /// [`Error::RangeTaken`] if others hold some of it until the deadline; [`Error::OutOfRange`] for an empty range, or one that ends after
+    /// 2^52 bytes.
+    pub async fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<RangeLock, Error> {
+        self.array.want_lock_servers().await?;
+        Ok(self.clone().acquire(range, mode, None, self.array.deadline()).await?.0)
+    }
+
+    /// Locks a range of bytes if that is possible at once. None if others hold some of it and do not give it up within 100 ms.
+    ///
+    /// # Errors
+    /// Like those of [`Ranges::lock`].
+    pub async fn try_lock(&self, range: Range<u64>, mode: LockMode) -> Result<Option<RangeLock>, Error> {
+        self.array.want_lock_servers().await?;
+        match self.clone().acquire(range, mode, None, Duration::from_millis(100)).await {
+            Ok((lock, _)) => Ok(Some(lock)),
+            Err(Error::RangeTaken { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// If the caller does not wait any more, the lock ends as soon as it is granted.
+    async fn acquire(
+        self,
+        range: Range<u64>,
+        mode: LockMode,
+        over: Option<u64>,
+        wait: Duration,
+    ) -> Result<(RangeLock, bool), Error> {
+        if range.is_empty() || range.end > END_MAX {
+            return Err(Error::OutOfRange);
+        }
+        let extents = vec![LockExtent { position: 0, range: BlockRange::between(range.start, range.end), mode }];
+        let (object, width, array) = (self.object, self.width, self.array.clone());
+        let request = RangesRequest::Lock { object, extents, over, width, wait: Some(wait) };
+        array
+            .on_thread(async move {
+                match self.array.call(request).await? {
+                    HostSuccess::RangeLocked { lock, kept } => Ok((RangeLock { ranges: self, range, lock }, kept)),
+                    _ => Err(Error::ProtocolError),
+                }
+            })
+            .await
+    }
+}
+
+impl RangeLock {
+    /// The range, in bytes.
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    /// A fencing token: the generation of this host. When the lock is lost, the array has fenced this generation.
+    pub fn token(&self) -> u32 {
+        self.ranges.array.generation()
+    }
+
+    /// Locks the same range in another mode. A weaker mode is granted at once. A stronger one is waited for, while the lock is kept. True if
+    /// nobody else had the range in between; false if it had to be given to another one that wanted it, too, so that what this program knew
+    /// of it may have changed. If the future is dropped, the lock may be over.
+    ///
+    /// # Errors
+    /// Like those of [`Ranges::lock`]. The lock is as it was, unless it was given to another one meanwhile: then it is over.
+    pub async fn convert(&mut self, mode: LockMode) -> Result<bool, Error> {
+        let (ranges, wait) = (self.ranges.clone(), self.ranges.array.deadline());
+        let (mut new, kept) = ranges.acquire(self.range.clone(), mode, Some(self.lock), wait).await?;
+        std::mem::swap(&mut self.lock, &mut new.lock);
+        Ok(kept)
+    }
+
+    /// Ends when another program, on this host or another one, wants some of the range. The lock stays until it is unlocked.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`], [`Error::LockLost`]: the lock is lost.
+    pub async fn recalled(&self) -> Result<(), Error> {
+        self.ranges.array.call(RangesRequest::AwaitRecall { lock: self.lock }).await.map(drop).map_err(Error::from)
+    }
+
+    /// Ends the lock.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`], [`Error::LockLost`]: the lock was lost before.
+    pub async fn unlock(self) -> Result<(), Error> {
+        self.ranges.array.call(RangesRequest::Unlock { lock: self.lock }).await.map(drop).map_err(Error::from)
+    }
+}
+
+/// The object whose ranges are those of a space. Two names have the same object with a probability of 2⁻⁶³: then they delay each other.
+fn object_of(space: &str) -> ObjectId {
+    // FNV-1a: the same on every host, for ever.
+    let hash = space
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    // Volumes have lower numbers.
+    ObjectId(hash | 1 << 63)
+}
+
+impl Drop for RangeLock {
+    fn drop(&mut self) {
+        let (array, lock) = (self.ranges.array.clone(), self.lock);
+        self.ranges.array.in_background(async move {
+            // If it is unlocked already, there is no such lock.
+            let _ = array.call(RangesRequest::Unlock { lock }).await;
+        });
+    }
+}

@@ -1,0 +1,146 @@
+//! Locks of ranges: programs on several hosts, whose processes are killed and suspended, and a lock server that is killed.
+
+use crate::prelude::*;
+use braid_client::{Array as Braid, LockMode, RangeLock};
+
+/// A range is free at the latest so long after the death of its holder.
+const FREE_WITHIN: Duration = Duration::from_secs(12);
+
+/// Starts `braid lock range`, with a command that says when it runs.
+fn holder(array: &Array, mode: &str, range: [&str; 2]) -> Daemon {
+    let [dir, log] = [path_text(array.dir()), &array.scratch().text("holder.log")];
+    let script = r#"echo '{"ready": true}'; exec sleep 1000"#;
+    let words = ["lock", "range", "shelf", range[0], range[1], mode, "--array", dir, "--", "sh", "-c", script];
+    Daemon::start(&words, Path::new(log)).unwrap_or_else(|outcome| panic!("{outcome}"))
+}
+
+/// The exit status of `braid lock range` with a command that does nothing.
+fn try_it(array: &Array, mode: &str, range: [&str; 2], wait: &str) -> Option<i32> {
+    let dir = path_text(array.dir());
+    braid(&["lock", "range", "shelf", range[0], range[1], mode, "--wait", wait, "--array", dir, "--", "true"]).status
+}
+
+#[test]
+fn commands_exclude_each_other_where_their_ranges_overlap() {
+    let array = Array::small();
+    let first = holder(&array, "--exclusive", ["0", "4KiB"]);
+    assert_eq!(try_it(&array, "--shared", ["4095", "1"], "1s"), Some(124), "it is taken");
+    assert_eq!(try_it(&array, "--exclusive", ["4KiB", "1MiB"], "10s"), Some(0), "it is beside the other");
+    let reader = holder(&array, "--shared", ["1MiB", "1MiB"]);
+    assert_eq!(try_it(&array, "--shared", ["1MiB", "4KiB"], "10s"), Some(0), "readers share");
+    assert_eq!(try_it(&array, "--exclusive", ["1MiB", "4KiB"], "0s"), Some(124), "a reader is there");
+    // The lock server dies and is started again: locks stay.
+    let pid = number(&array.status()["lock_servers"][0]["pid"]) as u32;
+    signal(pid, Signal::KILL);
+    array.await_status("the lock server is back", |status| {
+        status["lock_servers"][0]["pid"].as_u64().is_some_and(|now| now != u64::from(pid))
+    });
+    assert_eq!(try_it(&array, "--shared", ["0", "1"], "2s"), Some(124), "it is still taken");
+    // The death of a holder frees its range, and its command ends with it.
+    reader.kill();
+    let killed = Instant::now();
+    assert_eq!(try_it(&array, "--exclusive", ["1MiB", "4KiB"], "60s"), Some(0));
+    assert!(killed.elapsed() < FREE_WITHIN, "it was free after {:?}", killed.elapsed());
+    assert_eq!(first.end(Signal::TERM), Some(143));
+    assert_eq!(try_it(&array, "--exclusive", ["0", "4KiB"], "10s"), Some(0), "it was released");
+}
+
+#[test]
+fn a_suspended_holder_loses_its_range_and_its_command() {
+    let array = Array::small();
+    let first = holder(&array, "--exclusive", ["0", "4KiB"]);
+    signal(first.pid(), Signal::STOP);
+    assert_eq!(try_it(&array, "--exclusive", ["0", "4KiB"], "60s"), Some(0), "others go on");
+    signal(first.pid(), Signal::CONT);
+    assert_eq!(first.ended(), Some(125), "its command was ended");
+}
+
+/// Programs on two hosts lock random ranges, while the lock server is killed. A table in memory knows who has what.
+#[test]
+fn random_ranges_on_two_hosts_exclude_each_other_while_the_lock_server_is_killed() {
+    const CELLS: u64 = 64;
+    let array = Array::small();
+    let operations = if soak() { 100_000 } else { 2_000 };
+    let table: Vec<Mutex<(u32, bool)>> = (0..CELLS).map(|_| Mutex::new((0, false))).collect();
+    let done = AtomicU64::new(0);
+    let work = |seed: u64| {
+        let client = connect(&array, seed);
+        let ranges = client.ranges("table").widened(seed % 2 * 8);
+        let mut rng = Rng::new(seed);
+        while done.fetch_add(1, Ordering::Relaxed) < operations {
+            let start = rng.below(CELLS);
+            let end = (start + rng.between(1, 5)).min(CELLS);
+            let mode = if rng.chance(1, 2) { LockMode::Shared } else { LockMode::Exclusive };
+            let mut lock = wait(ranges.lock(start..end, mode)).unwrap();
+            enter(&table, start..end, mode);
+            if mode == LockMode::Shared && rng.chance(1, 4) {
+                leave(&table, start..end);
+                wait(lock.convert(LockMode::Exclusive)).unwrap();
+                enter(&table, start..end, LockMode::Exclusive);
+            }
+            if rng.chance(1, 50) {
+                rest(Duration::from_millis(1));
+            }
+            leave(&table, start..end);
+            wait(lock.unlock()).unwrap();
+        }
+        wait(client.close());
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let workers = [1, 2, 3].map(|seed| scope.spawn(move || work(seed)));
+        let mut killed = 0;
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            std::thread::sleep(Duration::from_millis(700));
+            if let Some(pid) = array.status()["lock_servers"][0]["pid"].as_u64()
+                && killed < 3
+            {
+                signal(pid as u32, Signal::KILL);
+                killed += 1;
+            }
+        }
+        assert!(killed > 0, "the lock server was killed");
+    });
+    assert!(table.iter().all(|cell| cell.lock().unwrap().0 == 0));
+}
+
+/// Notes a holder, who must be alone unless all share.
+fn enter(table: &[Mutex<(u32, bool)>], range: std::ops::Range<u64>, mode: LockMode) {
+    for cell in range {
+        let mut cell = table[cell as usize].lock().unwrap();
+        let exclusive = mode == LockMode::Exclusive;
+        assert!(cell.0 == 0 || !(exclusive || cell.1), "two programs have conflicting locks");
+        *cell = (cell.0 + 1, exclusive);
+    }
+}
+
+fn leave(table: &[Mutex<(u32, bool)>], range: std::ops::Range<u64>) {
+    range.for_each(|cell| table[cell as usize].lock().unwrap().0 -= 1);
+}
+
+#[test]
+fn a_lock_in_the_library_is_recalled_and_converted_and_ends_when_it_is_dropped() {
+    let array = Array::small();
+    let (one, two) = (connect(&array, 1).ranges("shelf"), connect(&array, 2).ranges("shelf"));
+    let mut first = wait(one.lock(0..100, LockMode::Shared)).unwrap();
+    let second = wait(two.lock(50..60, LockMode::Shared)).unwrap();
+    assert!(wait(two.try_lock(10..20, LockMode::Exclusive)).unwrap().is_none());
+    wait(first.recalled()).unwrap();
+    drop(second);
+    assert!(wait(first.convert(LockMode::Exclusive)).unwrap(), "nobody else had it");
+    assert!(wait(two.try_lock(0..1, LockMode::Shared)).unwrap().is_none());
+    assert!(wait(first.convert(LockMode::Shared)).unwrap());
+    let second = wait(two.lock(0..100, LockMode::Shared)).unwrap();
+    // Both promote: one of them gives up what it has, and is told.
+    let promote = |mut lock: RangeLock| wait(lock.convert(LockMode::Exclusive)).unwrap();
+    let kept = std::thread::scope(|scope| {
+        [first, second].map(|lock| scope.spawn(move || promote(lock))).map(|promoting| promoting.join().unwrap())
+    });
+    assert!(kept[0] != kept[1], "one of them kept its lock: {kept:?}");
+    assert!(matches!(wait(one.lock(5..5, LockMode::Shared)), Err(Error::OutOfRange)));
+}
+
+fn connect(array: &Array, host: u64) -> Braid {
+    let options = ArrayOptions::at(array.dir()).name(format!("host {host}")).deadline(Duration::from_secs(20));
+    wait(Braid::connect(options)).unwrap()
+}
