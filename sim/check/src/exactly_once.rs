@@ -4,7 +4,8 @@
 //! Linearizability implies this. But this check needs no search. So it also judges histories for which the search for an order is
 //! abandoned, and its reports are easy to verify.
 
-use crate::object_history::{ObjectHistory, ObjectOperation, Outcome};
+use crate::history::Outcome;
+use crate::object_history::{ObjectHistory, ObjectOperation};
 use crate::prelude::*;
 use braid_wire::Action;
 

@@ -43,8 +43,8 @@ fn accesses(history: &FileHistory) -> BTreeMap<InodeId, Vec<Access<'_>>> {
         // What failed has changed nothing, and of what was never answered only changes count.
         let what = match (&operation.action, operation.answer()) {
             (_, Some(Err(_))) => continue,
-            (FileAction::Read { offset, .. }, Some(Ok(FileValue::Data(units)))) => {
-                What::Read { first: units_of(*offset), asked: read_units(&operation.action), units }
+            (FileAction::Read { offset, length, .. }, Some(Ok(FileValue::Data(units)))) => {
+                What::Read { first: units_of(*offset), asked: units_of(*length), units }
             }
             (FileAction::Write { offset, length, tag, .. }, answer) => {
                 let length = match answer {
@@ -76,13 +76,6 @@ fn accesses(history: &FileHistory) -> BTreeMap<InodeId, Vec<Access<'_>>> {
 
 fn units_of(bytes: u64) -> usize {
     (bytes / UNIT_BYTES) as usize
-}
-
-fn read_units(action: &FileAction) -> usize {
-    match action {
-        FileAction::Read { length, .. } => units_of(*length),
-        _ => 0,
-    }
 }
 
 struct File<'a> {

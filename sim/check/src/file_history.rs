@@ -3,7 +3,7 @@
 //! The bytes that processes write are made of *units* of 128 bytes. A unit contains the [`FileTag`] of its write, and its own number in
 //! that write. So every unit that is read identifies the write that it comes from, and which part of it, wherever an append has put it.
 
-use crate::history::{Client, Moment};
+use crate::history::{Client, Moment, Moments, Outcome};
 use crate::prelude::*;
 use braid_base::Generation;
 use std::ops::Range;
@@ -28,9 +28,7 @@ impl Unit {
     pub fn of(tag: FileTag, number: u64) -> Unit {
         Unit(tag.0 << 16 | number)
     }
-}
 
-impl Unit {
     /// The tag of the write that it comes from, and its number in that write; zeros for zeros.
     pub fn tag_and_number(self) -> (u64, u64) {
         (self.0 >> 16, self.0 & 0xffff)
@@ -170,22 +168,15 @@ pub enum FileFailure {
     Refused(FileError),
 }
 
-/// How an operation ended, as far as its process knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileOutcome {
-    /// The operation has happened, will happen at some time, or never will.
-    Unknown,
-    /// The same, but it does not happen after this moment: its host was fenced.
-    UnknownUntil(Moment),
-    Ended(Moment, Result<FileValue, FileFailure>),
-}
+/// What a process was answered, or why its operation failed.
+pub type FileAnswer = Result<FileValue, FileFailure>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOperation {
     pub client: Client,
     pub action: FileAction,
     pub invoked: Moment,
-    pub outcome: FileOutcome,
+    pub outcome: Outcome<FileAnswer>,
 }
 
 /// Identifies an operation in its history.
@@ -195,31 +186,28 @@ pub struct FileOperationId(usize);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileHistory {
     operations: Vec<FileOperation>,
-    moments: u64,
+    moments: Moments,
 }
 
 impl FileHistory {
     /// Records that a process issues an operation.
     pub fn begin(&mut self, client: Client, now: Time, action: FileAction) -> FileOperationId {
-        let invoked = self.moment(now);
-        self.operations.push(FileOperation { client, action, invoked, outcome: FileOutcome::Unknown });
+        let invoked = self.moments.next(now);
+        self.operations.push(FileOperation { client, action, invoked, outcome: Outcome::Unknown });
         FileOperationId(self.operations.len() - 1)
     }
 
     /// Records an answer. An operation that ends in any other way keeps its unknown outcome.
-    pub fn end(&mut self, id: FileOperationId, now: Time, answer: Result<FileValue, FileFailure>) {
-        let now = self.moment(now);
-        self.operations[id.0].outcome = FileOutcome::Ended(now, answer);
+    pub fn end(&mut self, id: FileOperationId, now: Time, answer: FileAnswer) {
+        let now = self.moments.next(now);
+        self.operations[id.0].outcome = Outcome::Answered(now, answer);
     }
 
     /// Records that no unanswered operation of this host happens from now on.
     pub fn is_kept_out(&mut self, host: Generation, now: Time) {
-        let now = self.moment(now);
-        for operation in self.operations.iter_mut().filter(|operation| operation.client.host == host.0) {
-            if operation.outcome == FileOutcome::Unknown {
-                operation.outcome = FileOutcome::UnknownUntil(now);
-            }
-        }
+        let now = self.moments.next(now);
+        let of_it = self.operations.iter_mut().filter(|operation| operation.client.host == host.0);
+        of_it.for_each(|operation| operation.outcome.is_over(now));
     }
 
     pub fn operation(&self, id: FileOperationId) -> &FileOperation {
@@ -229,28 +217,17 @@ impl FileHistory {
     pub fn operations(&self) -> &[FileOperation] {
         &self.operations
     }
-
-    fn moment(&mut self, time: Time) -> Moment {
-        self.moments += 1;
-        Moment { number: self.moments, time }
-    }
 }
 
 impl FileOperation {
     /// The answer, if there is one.
-    pub fn answer(&self) -> Option<&Result<FileValue, FileFailure>> {
-        match &self.outcome {
-            FileOutcome::Ended(_, answer) => Some(answer),
-            FileOutcome::Unknown | FileOutcome::UnknownUntil(_) => None,
-        }
+    pub fn answer(&self) -> Option<&FileAnswer> {
+        self.outcome.answer()
     }
 
     /// When it was answered.
     pub fn ended(&self) -> Option<Moment> {
-        match &self.outcome {
-            FileOutcome::Ended(moment, _) => Some(*moment),
-            FileOutcome::Unknown | FileOutcome::UnknownUntil(_) => None,
-        }
+        self.outcome.answered()
     }
 
     /// The attributes in its answer.
@@ -274,9 +251,10 @@ impl fmt::Display for FileOperation {
         let FileOperation { client, action, invoked, outcome } = self;
         write!(f, "h{}/{} [{}", client.host, client.number, invoked.number)?;
         match outcome {
-            FileOutcome::Unknown => write!(f, "..] {action:?}: unknown"),
-            FileOutcome::UnknownUntil(until) => write!(f, "..{}] {action:?}: unknown", until.number),
-            FileOutcome::Ended(at, answer) => write!(f, "-{}] {action:?}: {answer:?}", at.number),
+            Outcome::Unknown => write!(f, "..] {action:?}: unknown"),
+            Outcome::UnknownUntil(until) => write!(f, "..{}] {action:?}: unknown", until.number),
+            Outcome::Answered(at, answer) => write!(f, "-{}] {action:?}: {answer:?}", at.number),
+            Outcome::Never => write!(f, "] {action:?}: never"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Operations on file systems as JSON, for checkers outside: `docs/histories.md` describes the format.
 
-use crate::file_history::{FileAction, FileFailure, FileOperation, FileOutcome, FileValue, Unit};
-use crate::history::Moment;
+use crate::file_history::{FileAction, FileFailure, FileOperation, FileValue, Unit};
+use crate::history::{Moment, Outcome};
 use crate::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -11,10 +11,10 @@ const SCHEMA: u32 = 1;
 pub fn file_line(seed: u64, operation: &FileOperation) -> Value {
     let FileOperation { client, action, invoked, outcome } = operation;
     let (name, result, end, until) = match outcome {
-        FileOutcome::Unknown => ("unknown", Value::Null, None, None),
-        FileOutcome::UnknownUntil(until) => ("unknown", Value::Null, None, Some(*until)),
-        FileOutcome::Ended(end, Ok(value)) => ("ok", value_json(value), Some(*end), None),
-        FileOutcome::Ended(end, Err(failure)) => ("failed", failure_json(*failure), Some(*end), None),
+        Outcome::Unknown | Outcome::Never => ("unknown", Value::Null, None, None),
+        Outcome::UnknownUntil(until) => ("unknown", Value::Null, None, Some(*until)),
+        Outcome::Answered(end, Ok(value)) => ("ok", value_json(value), Some(*end), None),
+        Outcome::Answered(end, Err(failure)) => ("failed", failure_json(*failure), Some(*end), None),
     };
     json!({
         "schema": SCHEMA, "seed": seed, "process": format!("h{}/{}", client.host, client.number),

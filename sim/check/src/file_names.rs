@@ -8,7 +8,7 @@
 //! An inode without names, which nobody has open, may be removed at any time: from then on it is stale. An inode that a living host has
 //! open must not be stale; [`check_names`] looks at that first.
 
-use crate::file_history::{FileAction, FileFailure, FileHistory, FileOperation, FileOutcome, FileValue};
+use crate::file_history::{FileAction, FileFailure, FileHistory, FileOperation, FileValue};
 use crate::file_search::{Found, Model, search};
 use crate::prelude::*;
 use braid_base::ShardId;
@@ -91,7 +91,7 @@ fn open_but_stale(history: &FileHistory) -> Option<String> {
             let lives = |other: &&FileOperation| {
                 other.client.host == open.client.host
                     && other.invoked.number > ended.number
-                    && matches!(other.outcome, FileOutcome::Ended(_, Ok(_)))
+                    && matches!(other.answer(), Some(Ok(_)))
             };
             if operations.iter().find(ends).is_none() && operations.iter().any(|other| lives(&other)) {
                 return Some(format!("an inode is stale although it is open:\n  {stale}\n  {open}"));
@@ -250,7 +250,8 @@ struct Node {
     device: u32,
 }
 
-type Executed = Result<(Tree, Expected), Vec<FileError>>;
+/// The next state with what is to be answered, or the errors of which one is.
+type Executed<T> = Result<(Tree, T), Vec<FileError>>;
 
 /// What is to be answered.
 enum Expected {
@@ -387,7 +388,7 @@ impl Tree {
     }
 
     /// Executes an operation. A new inode gets the number `new`.
-    fn execute(&self, action: &FileAction, new: InodeId) -> Executed {
+    fn execute(&self, action: &FileAction, new: InodeId) -> Executed<Expected> {
         match action {
             FileAction::Command(command) => {
                 let (next, result) = self.command(command, new)?;
@@ -408,7 +409,7 @@ impl Tree {
         }
     }
 
-    fn command(&self, command: &FileCommand, new: InodeId) -> Result<(Tree, FileResult), Vec<FileError>> {
+    fn command(&self, command: &FileCommand, new: InodeId) -> Executed<FileResult> {
         match command {
             FileCommand::Lookup { parent, name } => {
                 refuse(self.directory_errors(*parent))?;
@@ -467,7 +468,7 @@ impl Tree {
         }
     }
 
-    fn asked(&self, result: FileResult) -> Result<(Tree, FileResult), Vec<FileError>> {
+    fn asked(&self, result: FileResult) -> Executed<FileResult> {
         Ok((self.clone(), result))
     }
 
@@ -481,7 +482,7 @@ impl Tree {
         new: &NewInode,
         (exclusive, mode): (bool, u16),
         id: InodeId,
-    ) -> Result<(Tree, FileResult), Vec<FileError>> {
+    ) -> Executed<FileResult> {
         refuse(self.entry_errors(parent))?;
         if let Some(found) = self.entry(parent, name) {
             refuse((exclusive || *new != NewInode::Regular).then_some(FileError::Exists))?;
@@ -498,7 +499,7 @@ impl Tree {
         Ok((next, FileResult::Created { attributes, is_new: true }))
     }
 
-    fn link(&self, inode: InodeId, parent: InodeId, name: &Bytes) -> Result<(Tree, FileResult), Vec<FileError>> {
+    fn link(&self, inode: InodeId, parent: InodeId, name: &Bytes) -> Executed<FileResult> {
         let mut errors: Vec<FileError> = self.entry_errors(parent).into_iter().collect();
         match self.nodes.get(&inode) {
             None => errors.push(FileError::Stale),
@@ -517,7 +518,7 @@ impl Tree {
         Ok((next, FileResult::Attributes(attributes)))
     }
 
-    fn remove(&self, parent: InodeId, name: &Bytes, found: InodeId) -> Result<(Tree, FileResult), Vec<FileError>> {
+    fn remove(&self, parent: InodeId, name: &Bytes, found: InodeId) -> Executed<FileResult> {
         let mut next = self.clone();
         next.node_mut(parent).entries.remove(name);
         next.node_mut(found).names -= 1;
@@ -525,49 +526,29 @@ impl Tree {
         Ok((next, FileResult::Removed(attributes)))
     }
 
-    fn rename(
-        &self,
-        from: (InodeId, &Bytes),
-        to: (InodeId, &Bytes),
-        no_replace: bool,
-    ) -> Result<(Tree, FileResult), Vec<FileError>> {
-        let mut errors: BTreeSet<&'static str> = BTreeSet::new();
-        let mut found: Vec<FileError> = Vec::new();
-        let mut add = |error: FileError, name: &'static str| {
-            if errors.insert(name) {
-                found.push(error);
-            }
-        };
-        if let Some(error) = self.directory_errors(from.0) {
-            add(error, "from");
-        }
-        if let Some(error) = self.entry_errors(to.0) {
-            add(error, "to");
-        }
+    fn rename(&self, from: (InodeId, &Bytes), to: (InodeId, &Bytes), no_replace: bool) -> Executed<FileResult> {
+        let mut errors: Vec<FileError> =
+            self.directory_errors(from.0).into_iter().chain(self.entry_errors(to.0)).collect();
         let source = self.entry(from.0, from.1);
         let target = self.entry(to.0, to.1);
-        if source.is_none() {
-            add(FileError::NoSuchName, "source");
-        }
-        if target.is_some() && no_replace {
-            add(FileError::Exists, "exists");
-        }
+        errors.extend(source.is_none().then_some(FileError::NoSuchName));
+        errors.extend((target.is_some() && no_replace).then_some(FileError::Exists));
         if let Some(source) = source {
             let is_directory = self.file_type(source) == FileType::Directory;
             if is_directory && from.0 != to.0 && self.is_in(to.0, source) {
-                add(FileError::IntoItself, "into");
+                errors.push(FileError::IntoItself);
             }
             if let Some(target) = target.filter(|target| *target != source) {
                 let onto_directory = self.file_type(target) == FileType::Directory;
                 match (is_directory, onto_directory) {
-                    (true, false) => add(FileError::NotADirectory, "type"),
-                    (false, true) => add(FileError::IsADirectory, "type"),
-                    (true, true) if !self.nodes[&target].entries.is_empty() => add(FileError::NotEmpty, "type"),
+                    (true, false) => errors.push(FileError::NotADirectory),
+                    (false, true) => errors.push(FileError::IsADirectory),
+                    (true, true) if !self.nodes[&target].entries.is_empty() => errors.push(FileError::NotEmpty),
                     _ => {}
                 }
             }
         }
-        refuse(found)?;
+        refuse(errors)?;
         let source = source.expect("otherwise there is an error");
         if target == Some(source) {
             return self.asked(FileResult::Renamed { moved: self.attributes(source), replaced: None });

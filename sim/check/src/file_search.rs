@@ -7,7 +7,8 @@
 //! The bound: [`STEPS_MAX`] evaluated operations for each search. A search that exceeds it is undecided, which is a verdict of its own:
 //! reports count it, and it is never taken for success.
 
-use crate::file_history::{FileOperation, FileOutcome};
+use crate::file_history::FileOperation;
+use crate::history::Outcome;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -69,9 +70,9 @@ struct Span {
 impl Span {
     fn of(operation: &FileOperation) -> Span {
         let (answered, limit) = match &operation.outcome {
-            FileOutcome::Unknown => (None, u64::MAX),
-            FileOutcome::UnknownUntil(until) => (None, until.number),
-            FileOutcome::Ended(at, _) => (Some(at.number), at.number),
+            Outcome::Unknown | Outcome::Never => (None, u64::MAX),
+            Outcome::UnknownUntil(until) => (None, until.number),
+            Outcome::Answered(at, _) => (Some(at.number), at.number),
         };
         Span { invoked: operation.invoked.number, answered, limit }
     }

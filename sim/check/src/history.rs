@@ -132,6 +132,56 @@ pub struct Moment {
     pub time: Time,
 }
 
+impl Moment {
+    pub(crate) fn seconds(self) -> f64 {
+        self.time.0 as f64 / 1e9
+    }
+}
+
+/// The moments of a history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moments(u64);
+
+impl Moments {
+    /// The next moment.
+    pub fn next(&mut self, time: Time) -> Moment {
+        self.0 += 1;
+        Moment { number: self.0, time }
+    }
+}
+
+/// How a request ended, as far as its client knows. `A` is an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome<A> {
+    /// The outcome is unknown: the request has happened, will happen at some time, or never will.
+    Unknown,
+    /// The outcome is unknown, but the request does not happen after this moment: its host was fenced, or has disconnected
+    /// gracefully.
+    UnknownUntil(Moment),
+    /// The request has not happened and never will.
+    Never,
+    /// The request happened between its invocation and this moment, or was refused because of the state it found.
+    Answered(Moment, A),
+}
+
+impl<A> Outcome<A> {
+    pub fn answer(&self) -> Option<&A> {
+        if let Outcome::Answered(_, answer) = self { Some(answer) } else { None }
+    }
+
+    /// When it was answered.
+    pub fn answered(&self) -> Option<Moment> {
+        if let Outcome::Answered(at, _) = self { Some(*at) } else { None }
+    }
+
+    /// If the outcome is unknown, the request does not happen from now on.
+    pub(crate) fn is_over(&mut self, now: Moment) {
+        if matches!(self, Outcome::Unknown) {
+            *self = Outcome::UnknownUntil(now);
+        }
+    }
+}
+
 /// A client issues one operation at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Client {
@@ -162,7 +212,7 @@ pub struct OperationId(usize);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     operations: Vec<Operation>,
-    moments: u64,
+    moments: Moments,
     /// When hosts were known to be fenced.
     fences: BTreeMap<u32, Moment>,
 }
@@ -180,13 +230,13 @@ impl History {
 
     /// Records that a write succeeded.
     pub fn wrote(&mut self, id: OperationId, now: Time) {
-        let completed = self.moment(now);
+        let completed = self.moments.next(now);
         self.operations[id.0].completed = Some(completed);
     }
 
     /// Records that the client of an operation has disconnected and that its host knows it.
     pub fn abandon(&mut self, id: OperationId, now: Time) {
-        let abandoned = self.moment(now);
+        let abandoned = self.moments.next(now);
         self.operations[id.0].abandoned = Some(abandoned);
     }
 
@@ -202,7 +252,7 @@ impl History {
 
     /// Records that a host is known to be fenced: each of its writes has happened by now, or never will.
     pub fn fenced(&mut self, host: u32, now: Time) {
-        let moment = self.moment(now);
+        let moment = self.moments.next(now);
         self.fences.entry(host).or_insert(moment);
     }
 
@@ -282,28 +332,27 @@ impl History {
     }
 
     fn invoke(&mut self, client: Client, now: Time, action: Action, runs: Vec<Run>) -> OperationId {
-        let invoked = self.moment(now);
+        let invoked = self.moments.next(now);
         self.operations.push(Operation { client, action, runs, invoked, completed: None, abandoned: None });
         OperationId(self.operations.len() - 1)
     }
+}
 
-    fn moment(&mut self, time: Time) -> Moment {
-        self.moments += 1;
-        Moment { number: self.moments, time }
-    }
+/// The beginning of a line about an operation: its client, and when it was invoked.
+pub(crate) fn write_invocation(f: &mut fmt::Formatter<'_>, client: Client, invoked: Moment) -> fmt::Result {
+    let client = format!("h{}.{}", client.host, client.number);
+    write!(f, "{client:<8} {:>13.6} to ", invoked.seconds())
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = |moment: Moment| moment.time.0 as f64 / 1e9;
-        let client = format!("h{}.{}", self.client.host, self.client.number);
-        write!(f, "{client:<8} {:>13.6} to ", seconds(self.invoked))?;
+        write_invocation(f, self.client, self.invoked)?;
         match self.completed {
-            Some(completed) => write!(f, "{:>13.6}", seconds(completed))?,
+            Some(completed) => write!(f, "{:>13.6}", completed.seconds())?,
             None => write!(f, "{:>13}", "unknown")?,
         }
         if let Some(abandoned) = self.abandoned {
-            write!(f, ", abandoned at {:.6}", seconds(abandoned))?;
+            write!(f, ", abandoned at {:.6}", abandoned.seconds())?;
         }
         f.write_str(match self.action {
             Action::Read => "  saw  ",

@@ -30,13 +30,13 @@ pub mod serializable;
 pub use exactly_once::{Counter, Miscounted, check_counters};
 pub use file_bytes::check_bytes;
 pub use file_history::{
-    FileAction, FileFailure, FileHistory, FileOperation, FileOperationId, FileOutcome, FileTag, FileValue, UNIT_BYTES,
+    FileAction, FileAnswer, FileFailure, FileHistory, FileOperation, FileOperationId, FileTag, FileValue, UNIT_BYTES,
     Unit, parse_units,
 };
 pub use file_json::file_line;
 pub use file_names::{FileVerdict, check_names};
-pub use history::{Action, Cells, Client, CorruptCell, History, Moment, Operation, OperationId, Run, Tag};
+pub use history::{Action, Cells, Client, CorruptCell, History, Moment, Operation, OperationId, Outcome, Run, Tag};
 pub use linearizable::{Contradiction, Linearizability, check_objects, count_outcomes};
-pub use object_history::{ObjectHistory, ObjectOperation, ObjectOperationId, Objects, Outcome, is_beyond_the_model};
+pub use object_history::{ObjectHistory, ObjectOperation, ObjectOperationId, Objects, is_beyond_the_model};
 pub use parity::{ParityError, check_stripe, reconstruct};
 pub use serializable::{Promise, Verdict, Violation, check};

@@ -14,7 +14,8 @@
 //!
 //! The number of steps is bounded; an abandoned search is a verdict of its own.
 
-use crate::object_history::{AnswerText, ObjectHistory, ObjectOperation, Objects, Outcome};
+use crate::history::Outcome;
+use crate::object_history::{AnswerText, ObjectHistory, ObjectOperation, Objects};
 use crate::partition::partition;
 use crate::prelude::*;
 use braid_objects::{Change, evaluate};

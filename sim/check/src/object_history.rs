@@ -3,26 +3,12 @@
 //!
 //! The objects of each device are independent: nothing orders requests to two devices.
 
-use crate::history::{Client, Moment};
+use crate::history::{Client, Moment, Moments, Outcome, write_invocation};
 use crate::prelude::*;
 use braid_wire::{Action, ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest, When};
 
 /// All objects of a device, in the representation of [`braid_objects`].
 pub type Objects = BTreeMap<Key, Bytes>;
-
-/// How a request ended, as far as its client knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The outcome is unknown: the request has happened, will happen at some time, or never will.
-    Unknown,
-    /// The outcome is unknown, but the request does not happen after this moment: its host was fenced, or has disconnected
-    /// gracefully.
-    UnknownUntil(Moment),
-    /// The request has not happened and never will.
-    Never,
-    /// The request happened between its invocation and this moment, or was refused because of the state it found.
-    Answered(Moment, ObjectAnswer),
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectOperation {
@@ -30,7 +16,7 @@ pub struct ObjectOperation {
     pub device: DeviceId,
     pub request: ObjectRequest,
     pub invoked: Moment,
-    pub outcome: Outcome,
+    pub outcome: Outcome<ObjectAnswer>,
 }
 
 /// Identifies a request in its history.
@@ -41,7 +27,7 @@ pub struct ObjectOperationId(usize);
 pub struct ObjectHistory {
     operations: Vec<ObjectOperation>,
     initial: BTreeMap<DeviceId, Objects>,
-    moments: u64,
+    moments: Moments,
 }
 
 impl ObjectHistory {
@@ -72,20 +58,13 @@ impl ObjectHistory {
     pub fn is_kept_out(&mut self, host: u32, device: DeviceId, now: Time) {
         let now = self.moment(now);
         let of_it = |op: &&mut ObjectOperation| op.client.host == host && op.device == device;
-        for operation in self.operations.iter_mut().filter(of_it) {
-            if operation.outcome == Outcome::Unknown {
-                operation.outcome = Outcome::UnknownUntil(now);
-            }
-        }
+        self.operations.iter_mut().filter(of_it).for_each(|operation| operation.outcome.is_over(now));
     }
 
     /// Records that a request whose outcome is unknown will not happen from now on.
     pub fn is_over(&mut self, id: ObjectOperationId, now: Time) {
         let now = self.moment(now);
-        let outcome = &mut self.operations[id.0].outcome;
-        if *outcome == Outcome::Unknown {
-            *outcome = Outcome::UnknownUntil(now);
-        }
+        self.operations[id.0].outcome.is_over(now);
     }
 
     /// Drops all requests to a device whose content is lost.
@@ -110,24 +89,17 @@ impl ObjectHistory {
 
     /// Records a moment after which all later requests come.
     pub fn moment(&mut self, time: Time) -> Moment {
-        self.moments += 1;
-        Moment { number: self.moments, time }
+        self.moments.next(time)
     }
 }
 
 impl ObjectOperation {
     pub fn completed(&self) -> Option<Moment> {
-        match self.outcome {
-            Outcome::Answered(at, _) => Some(at),
-            _ => None,
-        }
+        self.outcome.answered()
     }
 
     pub fn answer(&self) -> Option<&ObjectAnswer> {
-        match &self.outcome {
-            Outcome::Answered(_, answer) => Some(answer),
-            _ => None,
-        }
+        self.outcome.answer()
     }
 
     /// True if the request is known to have changed nothing.
@@ -146,12 +118,10 @@ pub fn is_beyond_the_model(failure: ObjectFailure) -> bool {
 
 impl fmt::Display for ObjectOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = |moment: Moment| moment.time.0 as f64 / 1e9;
-        let client = format!("h{}.{}", self.client.host, self.client.number);
-        write!(f, "{client:<8} {:>13.6} to ", seconds(self.invoked))?;
+        write_invocation(f, self.client, self.invoked)?;
         match &self.outcome {
-            Outcome::Answered(at, _) => write!(f, "{:>13.6}  ", seconds(*at))?,
-            Outcome::UnknownUntil(at) => write!(f, "({:>11.6})  ", seconds(*at))?,
+            Outcome::Answered(at, _) => write!(f, "{:>13.6}  ", at.seconds())?,
+            Outcome::UnknownUntil(at) => write!(f, "({:>11.6})  ", at.seconds())?,
             Outcome::Unknown => write!(f, "{:>13}  ", "unknown")?,
             Outcome::Never => write!(f, "{:>13}  ", "never")?,
         }

@@ -5,7 +5,8 @@
 //! other objects of a device form one part, because the device allocates their numbers from one sequence. A request that touches two
 //! parts joins them.
 
-use crate::object_history::{ObjectHistory, ObjectOperation, Outcome};
+use crate::history::Outcome;
+use crate::object_history::{ObjectHistory, ObjectOperation};
 use crate::prelude::*;
 use braid_wire::Action;
 
