@@ -84,19 +84,14 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    pub fn choices(&self) -> Result<Choices, Failure> {
-        Ok(Choices {
-            ordering: self.ordering,
-            atomicity: self.atomicity,
-            only: self.only.clone(),
-            also: self.also.clone(),
-            without: self.without.clone(),
-        })
+    pub fn choices(self) -> Choices {
+        let Chosen { ordering, atomicity, only, also, without } = self;
+        Choices { ordering, atomicity, only, also, without }
     }
 }
 
 pub fn execute(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let choices = arguments.chosen.choices()?;
+    let choices = arguments.chosen.choices();
     let seed = arguments.seed.unwrap_or_else(drawn_seed);
     let runs = arguments.runs.or(arguments.time.is_none().then_some(1_000));
     let begun = Instant::now();
@@ -105,7 +100,7 @@ pub fn execute(arguments: Arguments, common: &Common) -> Result<ExitCode, Failur
     if !common.json {
         output::print(false, || json!(null), || format!("seeds from {seed} on{}\n", attack.choices));
     }
-    let bar = bar(runs, arguments.time);
+    let bar = bar_of(runs, arguments.time);
     let histories = arguments.history.as_deref().map(HistoryFile::create).transpose()?;
     let on_history = |seed, history: &FileHistory| {
         if let Some(file) = &histories {
@@ -181,19 +176,16 @@ fn drawn_seed() -> u64 {
     since.as_nanos() as u64 % 1_000_000 * 1_000
 }
 
-fn bar(runs: Option<u64>, time: Option<Duration>) -> ProgressBar {
-    match (runs, time) {
-        (Some(runs), _) => {
-            let bar = ProgressBar::new(runs);
-            let template = "{wide_bar} {eta} left: {msg}";
-            bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
-            bar
-        }
-        (None, time) => {
-            let bar = ProgressBar::new(time.map_or(0, |time| time.as_secs()));
-            let template = "{wide_bar} {pos} of {len} s: {msg}";
-            bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
-            bar
-        }
+fn bar_of(runs: Option<u64>, time: Option<Duration>) -> ProgressBar {
+    match runs {
+        Some(runs) => bar(runs, "{wide_bar} {eta} left: {msg}"),
+        None => bar(time.map_or(0, |time| time.as_secs()), "{wide_bar} {pos} of {len} s: {msg}"),
     }
+}
+
+/// A bar of this length.
+pub fn bar(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
+    bar
 }

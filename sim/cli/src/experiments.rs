@@ -1,16 +1,16 @@
 //! The commands `braid sim list`, `run` and `report`: the experiments of the papers on modelled hardware.
 
+use crate::attack::bar;
 use crate::failure::Failure;
 use braid_benchkit::tables::{tables, text};
 use braid_experiments::experiment::{Base, Experiment, Thoroughness};
 use braid_experiments::output::Record;
 use braid_experiments::report::{self, ReportError};
 use braid_experiments::rows::rows_of;
-use braid_experiments::run::{Request, plan, run};
+use braid_experiments::run::{Request, RunSpeed, plan, run};
 use braid_experiments::{EXPERIMENTS, find};
 use braid_measure::ParameterError;
 use braid_terminal::{Common, output};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -118,7 +118,7 @@ pub fn execute_run(arguments: &Run, common: &Common) -> Result<ExitCode, Failure
         .map_err(failure)?;
     let dir = folder(arguments, &experiments)?;
     std::fs::create_dir_all(&dir).map_err(|error| cannot_write(&dir, &error))?;
-    let progress = bar(plans.iter().map(|plan| plan.runs()).sum());
+    let progress = bar(plans.iter().map(|plan| plan.runs()).sum(), "{wide_bar} {pos}/{len} runs, {eta} left: {msg}");
     let mut records = Vec::new();
     for (experiment, plan) in experiments.into_iter().zip(plans) {
         progress.set_message(experiment.name);
@@ -130,13 +130,9 @@ pub fn execute_run(arguments: &Run, common: &Common) -> Result<ExitCode, Failure
         written.map_err(|error| cannot_write(&dir, &error))?;
         if !common.json {
             let tables = text(&tables(experiment.metrics, experiment.x.title, &record.rows));
-            let speed = format!(
-                "{} runs, {} events in {:.1} s: {:.0} a second",
-                speed.runs,
-                speed.events,
-                speed.took.as_secs_f64(),
-                speed.events as f64 / speed.took.as_secs_f64()
-            );
+            let RunSpeed { runs, events, seconds, .. } = speed;
+            let rate = events as f64 / seconds;
+            let speed = format!("{runs} runs, {events} events in {seconds:.1} s: {rate:.0} a second");
             progress.suspend(|| {
                 output::print(false, || json!(null), || format!("{}\n{speed}\n\n{tables}", experiment.title))
             });
@@ -191,13 +187,6 @@ pub fn execute_report(arguments: &Report, common: &Common) -> Result<ExitCode, F
     })?;
     output::print(common.json, || json!({"schema": 2, "report": path}), || format!("{}\n", path.display()));
     Ok(ExitCode::SUCCESS)
-}
-
-fn bar(runs: u64) -> ProgressBar {
-    let progress = ProgressBar::new(runs);
-    let template = "{wide_bar} {pos}/{len} runs, {eta} left: {msg}";
-    progress.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
-    progress
 }
 
 fn failure(error: ParameterError) -> Failure {

@@ -97,7 +97,7 @@ fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure> {
         Command::Run(arguments) => experiments::execute_run(&arguments, common),
         Command::Report(arguments) => experiments::execute_report(&arguments, common),
         Command::Attack(arguments) => attack::execute(arguments, common),
-        Command::Replay(arguments) => replay::execute(&arguments, common),
+        Command::Replay(arguments) => replay::execute(arguments, common),
         Command::Matrix(arguments) => matrix::execute(&arguments, common),
         Command::Outline => {
             braid_terminal::output::print(true, || outline::of(&Cli::command()), String::new);

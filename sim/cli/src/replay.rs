@@ -40,8 +40,8 @@ const SHARE: usize = 50;
 /// Lines that are kept in order to find enough other lines among them.
 const KEPT_MAX: usize = 500_000;
 
-pub fn execute(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let choices = arguments.chosen.choices()?;
+pub fn execute(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let choices = arguments.chosen.choices();
     let options = Options::chosen(arguments.seed, &choices);
     let kept = if arguments.all {
         arguments.trace

@@ -32,20 +32,8 @@ pub struct Record {
     pub replications: Option<u64>,
     /// The parameters before the assignments of each point.
     pub parameters: Vec<(String, String)>,
-    pub speed: RunSpeedRecord,
+    pub speed: RunSpeed,
     pub rows: Vec<Row>,
-}
-
-/// How fast a run was.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunSpeedRecord {
-    /// Runs of arrays.
-    pub runs: u64,
-    pub events: u64,
-    /// The time from the first run to the last, in seconds.
-    pub seconds: f64,
-    /// Threads that shared the work.
-    pub threads: usize,
 }
 
 impl Record {
@@ -69,12 +57,7 @@ impl Record {
             set: request.assignments.clone(),
             replications: request.replications,
             parameters,
-            speed: RunSpeedRecord {
-                runs: speed.runs,
-                events: speed.events,
-                seconds: speed.took.as_secs_f64(),
-                threads: rayon::current_num_threads(),
-            },
+            speed,
             rows,
         }
     }

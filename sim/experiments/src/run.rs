@@ -5,7 +5,8 @@ use braid_benchkit::statistics::Estimate;
 use braid_measure::{Measured, ParameterError};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
-use std::time::{Duration, Instant};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
 
 /// The request of the command line, which applies to every experiment.
 #[derive(Clone, Debug)]
@@ -38,12 +39,22 @@ pub struct Peak {
 }
 
 /// The speed of an experiment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunSpeed {
+    /// Runs of arrays.
     pub runs: u64,
     pub events: u64,
-    /// The time from the first run to the last.
-    pub took: Duration,
+    /// The time from the first run to the last, in seconds.
+    pub seconds: f64,
+    /// Threads that shared the work.
+    pub threads: usize,
+}
+
+impl RunSpeed {
+    fn count(&mut self, runs: &[Measured]) {
+        self.runs += runs.len() as u64;
+        self.events += runs.iter().map(|run| run.events).sum::<u64>();
+    }
 }
 
 /// A load is sustained if this share of it is served …
@@ -157,16 +168,13 @@ pub fn run(plan: Plan, request: &Request, progress: &ProgressBar) -> (Vec<Replic
         .with_max_len(1)
         .map(|prepared| finds_peaks.then(|| find_peak(prepared, request.seed, progress)))
         .collect();
-    let mut speed = RunSpeed {
-        runs: tasks.len() as u64,
-        events: measured.iter().map(|run| run.events).sum(),
-        ..RunSpeed::default()
-    };
+    let mut speed = RunSpeed::default();
+    speed.count(&measured);
     for (_, of_peak) in peaks.iter().flatten() {
         speed.runs += of_peak.runs;
         speed.events += of_peak.events;
     }
-    speed.took = began.elapsed();
+    (speed.seconds, speed.threads) = (began.elapsed().as_secs_f64(), rayon::current_num_threads());
     let mut measured = measured.into_iter();
     let replicated = prepared
         .into_iter()
@@ -193,8 +201,7 @@ fn find_peak(prepared: &Prepared, seed: u64, progress: &ProgressBar) -> (Peak, R
         let middle = (least + most) / 2;
         let (runs, offered) = at_hosts(prepared, 2 * middle, seed);
         progress.inc(runs.len() as u64);
-        speed.runs += runs.len() as u64;
-        speed.events += runs.iter().map(|run| run.events).sum::<u64>();
+        speed.count(&runs);
         let throughput = Estimate::of(&runs.iter().map(|run| run.throughput_ops).collect::<Vec<_>>());
         let growth = runs.iter().map(|run| run.latency_growth).sum::<f64>() / runs.len() as f64;
         if throughput.mean >= SUSTAINED_SHARE * offered && growth <= SUSTAINED_GROWTH {
