@@ -93,48 +93,32 @@ pub struct Disk {
     counts: DiskCounts,
 }
 
-/// Counts of a disk's faults.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskCounts {
-    /// Losses of power.
-    pub crashes: u64,
-    /// Writes that were not synced when power failed, and were lost completely.
-    pub lost: u64,
-    /// Writes that were not synced when power failed, and of which some sectors remain.
-    pub torn: u64,
-    /// Writes that were not synced when power failed, and remain.
-    pub kept: u64,
-    /// Sectors in which a bit flipped.
-    pub rotten: u64,
-    /// Sectors that became unreadable.
-    pub unreadable: u64,
-    /// Misdirected writes.
-    pub misdirected: u64,
-    /// Commands that failed for lack of space.
-    pub refused: u64,
-    /// Reads that failed at an unreadable sector.
-    pub failed: u64,
-    /// Writes and syncs that failed.
-    pub failed_writes: u64,
-    /// Sectors that were damaged because power failed while a neighbour was written.
-    pub hurt: u64,
-}
+braid_base::counters! {
+    /// Counts of a disk's faults.
+    pub struct DiskCounts;
 
-impl DiskCounts {
-    /// Adds the counts of another disk.
-    pub fn add(&mut self, more: &DiskCounts) {
-        self.crashes += more.crashes;
-        self.lost += more.lost;
-        self.torn += more.torn;
-        self.kept += more.kept;
-        self.rotten += more.rotten;
-        self.unreadable += more.unreadable;
-        self.misdirected += more.misdirected;
-        self.refused += more.refused;
-        self.failed += more.failed;
-        self.failed_writes += more.failed_writes;
-        self.hurt += more.hurt;
-    }
+    /// Losses of power.
+    crashes,
+    /// Writes that were not synced when power failed, and were lost completely.
+    lost,
+    /// Writes that were not synced when power failed, and of which some sectors remain.
+    torn,
+    /// Writes that were not synced when power failed, and remain.
+    kept,
+    /// Sectors in which a bit flipped.
+    rotten,
+    /// Sectors that became unreadable.
+    unreadable,
+    /// Misdirected writes.
+    misdirected,
+    /// Commands that failed for lack of space.
+    refused,
+    /// Reads that failed at an unreadable sector.
+    failed,
+    /// Writes and syncs that failed.
+    failed_writes,
+    /// Sectors that were damaged because power failed while a neighbour was written.
+    hurt,
 }
 
 #[derive(Clone, Debug)]

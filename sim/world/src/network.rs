@@ -78,33 +78,21 @@ pub enum Verdict {
     Delay(Duration),
 }
 
-/// Counts of messages and of the network's faults.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NetworkCounts {
-    pub sent: u64,
-    /// Messages lost by chance or by a rule.
-    pub lost: u64,
-    /// Messages lost at a cut.
-    pub cut: u64,
-    pub doubled: u64,
-    pub damaged: u64,
-    /// Messages that took longer than the usual latency.
-    pub delayed: u64,
-    /// Messages that arrived before an earlier message of the same sender to the same receiver.
-    pub reordered: u64,
-}
+braid_base::counters! {
+    /// Counts of messages and of the network's faults.
+    pub struct NetworkCounts;
 
-impl NetworkCounts {
-    /// Adds the counts of another network.
-    pub fn add(&mut self, more: &NetworkCounts) {
-        self.sent += more.sent;
-        self.lost += more.lost;
-        self.cut += more.cut;
-        self.doubled += more.doubled;
-        self.damaged += more.damaged;
-        self.delayed += more.delayed;
-        self.reordered += more.reordered;
-    }
+    sent,
+    /// Messages lost by chance or by a rule.
+    lost,
+    /// Messages lost at a cut.
+    cut,
+    doubled,
+    damaged,
+    /// Messages that took longer than the usual latency.
+    delayed,
+    /// Messages that arrived before an earlier message of the same sender to the same receiver.
+    reordered,
 }
 
 /// One delivery of a message.
@@ -167,7 +155,8 @@ impl Network {
         self.judge_if(Verdict::Delay(span), is_so);
     }
 
-    fn judge_if(&mut self, verdict: Verdict, mut is_so: impl FnMut(NodeId, NodeId, &Message) -> bool + 'static) {
+    /// Has this verdict on every later message of which this is true.
+    pub fn judge_if(&mut self, verdict: Verdict, mut is_so: impl FnMut(NodeId, NodeId, &Message) -> bool + 'static) {
         self.set_rule(move |from, to, message| if is_so(from, to, message) { verdict } else { Verdict::Pass });
     }
 

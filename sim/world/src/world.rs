@@ -226,10 +226,14 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         }
     }
 
+    /// The nodes at the place of this one that are up.
+    pub fn up_together(&self, node: NodeId) -> Vec<NodeId> {
+        self.places.together(node).into_iter().filter(|node| self.is_up(*node)).collect()
+    }
+
     /// Makes power fail at a node's place now. Returns the nodes that have lost power.
     pub fn crash(&mut self, node: NodeId) -> Vec<NodeId> {
-        let is_up = |node: &NodeId| self.machine(*node).is_some();
-        let fallen: Vec<NodeId> = self.places.together(node).into_iter().filter(is_up).collect();
+        let fallen = self.up_together(node);
         fallen.iter().for_each(|node| self.crash_alone(*node));
         fallen
     }
@@ -355,7 +359,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
 
     /// Sends a request to a machine. If the node is down, there will be no answer.
     pub fn request(&mut self, node: NodeId, op: OpId, request: impl Into<M::Request>) {
-        if self.machine(node).is_some() {
+        if self.is_up(node) {
             self.events.schedule_own(self.node(node).index, self.now(), Event::Request(op, request.into()));
         }
     }
@@ -368,6 +372,10 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
     /// Reports each step of this node as [`WorldEvent::Stepped`].
     pub fn watch(&mut self, node: NodeId) {
         self.node_mut(node).watched = true;
+    }
+
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.machine(node).is_some()
     }
 
     pub fn machine(&self, node: NodeId) -> Option<&M> {
@@ -385,7 +393,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
     }
 
     pub fn up(&self) -> Vec<NodeId> {
-        self.nodes.keys().copied().filter(|node| self.machine(*node).is_some()).collect()
+        self.nodes.keys().copied().filter(|node| self.is_up(*node)).collect()
     }
 
     pub fn disk(&self, node: NodeId) -> Option<&Disk> {
@@ -507,7 +515,7 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
 
     fn perform(&mut self, node: NodeId, effect: Effect<HostOutcome, M::Disk>) {
         // Power failed at an earlier effect of the same step: the later effects never happened.
-        if self.machine(node).is_none() {
+        if !self.is_up(node) {
             return;
         }
         let now = self.now();
