@@ -57,17 +57,9 @@ impl Kind {
 }
 
 /// An unknown name of a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no fault '{0}'; choose one of {names}", names = Kind::all().map(Kind::name).collect::<Vec<_>>().join(", "))]
 pub struct NoSuchKind(String);
-
-impl fmt::Display for NoSuchKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = Kind::all().map(Kind::name).collect();
-        write!(f, "there is no fault '{}'; choose one of {}", self.0, names.join(", "))
-    }
-}
-
-impl std::error::Error for NoSuchKind {}
 
 impl FromStr for Kind {
     type Err = NoSuchKind;

@@ -6,10 +6,8 @@ use crate::role::Role;
 use crate::surveyor::Surveyor;
 use crate::{hosts, object_requests};
 use braid_check::{Cells, Promise, Verdict, check_stripe, reconstruct};
-use braid_device::Service;
 use braid_layout::UnitAddress;
 use braid_locks::{LockService, LockState};
-use braid_ordering::Ordering;
 use braid_wire::Failure;
 
 /// After this many heartbeats without another message, a device with a full table forgets a host for which it keeps nothing.
@@ -60,7 +58,7 @@ pub(crate) fn check_volume(cluster: &mut Cluster, reader: HostSlot, old_hosts: &
 pub(super) fn check_old_hosts(cluster: &mut Cluster, old_hosts: &[HostSlot], content: &[u8]) -> Result<(), Failed> {
     let stripe_bytes = cluster.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
     for (stripe, slot) in (0..cluster.volume.stripes()).cycle().zip(old_hosts) {
-        if cluster.world.machine(cluster.node(*slot)).is_none() {
+        if !cluster.is_up(*slot) {
             continue;
         }
         let offset = stripe * stripe_bytes;
@@ -165,20 +163,15 @@ pub(crate) fn check_rest(cluster: &Cluster, without: Option<DeviceId>) -> Result
         if let Some(transaction) = undecided {
             return failed("left-undecided", format!("{device} still holds {transaction:?}"));
         }
-        if machine.suspects() > 0 {
-            let details = format!("{} transactions are still suspect in {device}", machine.suspects());
-            return failed("left-suspect", details);
-        }
-        if machine.locks() > 0 {
-            return failed("left-locked", format!("{} transactions still hold locks in {device}", machine.locks()));
-        }
-        // A device that is in and has absent blocks would be rebuilt, but no host that keeps to the protocol brings that about.
-        if machine.store().absent_blocks() > 0 {
-            let details = format!("{device} is in and has {} absent blocks", machine.store().absent_blocks());
-            return failed("left-absent", details);
-        }
-        if machine.waiting() > 0 {
-            return failed("left-waiting", format!("{} requests still wait in {device}", machine.waiting()));
+        let left = [
+            ("left-suspect", machine.suspects() as u64, "transactions are still suspect in"),
+            ("left-locked", machine.locks() as u64, "transactions still hold locks in"),
+            // A device that is in and has absent blocks would be rebuilt, but no host that keeps to the protocol brings that about.
+            ("left-absent", machine.store().absent_blocks(), "blocks are absent, though it is in, of"),
+            ("left-waiting", machine.waiting() as u64, "requests still wait in"),
+        ];
+        if let Some((check, count, what)) = left.into_iter().find(|(_, count, _)| *count > 0) {
+            return failed(check, format!("{count} {what} {device}"));
         }
     }
     for server in cluster.lock_servers() {

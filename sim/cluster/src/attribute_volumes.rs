@@ -6,13 +6,12 @@ use crate::object_requests;
 use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
 use crate::object_workload::{ObjectOptions, ObjectWorkload};
 use crate::options::Options;
+use crate::prelude::*;
 use crate::report::Report;
 use crate::swarm::Run;
-use braid_base::ObjectId;
 use braid_check::{Objects, count_outcomes};
 use braid_objects::Key;
 use braid_objects::bucket::BUCKET_BLOCKS;
-use braid_ordering::Ordering;
 
 /// The volume is an attribute volume; clients then read and write no blocks.
 #[derive(Clone, Debug)]

@@ -197,10 +197,8 @@ impl Availability {
 
     /// Records that all faults with this name end now.
     pub fn end(&mut self, now: Time, name: &'static str) {
-        self.intervals
-            .iter_mut()
-            .filter(|fault| fault.name == name)
-            .for_each(|fault| fault.until = fault.until.min(now));
+        let ending = self.intervals.iter_mut().filter(|fault| fault.name == name);
+        ending.for_each(|fault| fault.until = fault.until.min(now));
     }
 
     /// Records that everything heals, except faults that end on their own.
@@ -214,14 +212,9 @@ impl Availability {
         let now = cluster.world.now();
         self.turned_away.extend(cluster.sniffer.borrow_mut().take_turned_away().into_iter().map(|host| (host, now)));
         if let Some(decided) = cluster.membership().filter(|decided| !decided.members.is_empty()) {
-            let is_same = decided.members.len() == self.members.len()
-                && decided
-                    .members
-                    .iter()
-                    .zip(&self.members)
-                    .all(|(now, before)| (now.device, now.member_state) == *before);
-            if !is_same {
-                self.members = decided.members.iter().map(|member| (member.device, member.member_state)).collect();
+            let members = || decided.members.iter().map(|member| (member.device, member.member_state));
+            if !members().eq(self.members.iter().copied()) {
+                self.members = members().collect();
                 self.epochs.push(now);
             }
         }
@@ -243,7 +236,7 @@ impl Availability {
 
     /// True if no fault is active, and none has consequences.
     pub fn is_quiet(&self, now: Time) -> bool {
-        self.open.is_empty() && self.quiet_since(Excuse::Pause, now).max(self.quiet_since(Excuse::Refusal, now)) <= now
+        self.open.is_empty() && self.nothing_since(now) <= now
     }
 
     /// The moment from which on no fault that has begun by `now` excuses anything.

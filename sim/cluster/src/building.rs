@@ -10,14 +10,12 @@ use crate::role::Role;
 use crate::undecided_requests::UndecidedRequests;
 use crate::{damage_places, hosts, volumes};
 use braid_check::{History, ObjectHistory};
-use braid_device::{Device, DeviceConfig};
+use braid_device::DeviceConfig;
 use braid_locks::{LockServer, LockServerConfig};
-use braid_membership::{Monitor, MonitorConfig};
+use braid_membership::MonitorConfig;
 use braid_metadata::Purpose;
 use braid_store::{Medium, Store, StoreConfig};
-use braid_wire::Task;
-use braid_world::{Disk, DiskOptions, Trace};
-use std::rc::Rc;
+use braid_world::DiskOptions;
 
 /// The monitor takes all generations up to this one to be given out: the control plane of a run gives out a few hundred.
 const LAST_GENERATION: Generation = Generation(1 << 20);
@@ -105,7 +103,7 @@ impl Cluster {
     /// Starts a new generation in a host's slot; the old host must be down.
     pub fn replace_host(&mut self, slot: HostSlot, clock: LocalClock) {
         let earlier = self.hosts[slot.0];
-        assert!(self.world.machine(earlier).is_none(), "the old host is down");
+        assert!(!self.world.is_up(earlier), "the old host is down");
         self.hosts[slot.0] = if self.files.hosts.contains(&slot) {
             let role = self.files.mounted().host_role(self);
             hosts::new_host_in(self, clock, role)
@@ -160,6 +158,17 @@ impl Cluster {
     pub fn restart_lock_server(&mut self, server: LockServerId) {
         let machine = new_lock_server(self, server);
         self.world.start(NodeId::LockServer(server), machine);
+    }
+
+    /// Starts a node that is down, with the content of its disk.
+    pub(crate) fn restart(&mut self, node: NodeId) {
+        match node {
+            NodeId::Device(device) => self.restart_device(device),
+            NodeId::LockServer(server) => self.restart_lock_server(server),
+            NodeId::Monitor => self.restart_monitor(),
+            NodeId::MetadataServer(_) => unreachable!("its process is a host"),
+            NodeId::Host(_) => unreachable!("a host returns as a new generation"),
+        }
     }
 
     /// Starts the monitor, which must be down, with the content of its disk.

@@ -20,11 +20,8 @@ use crate::sniffer::Sniffer;
 use crate::undecided_requests::UndecidedRequests;
 use braid_base::ArrayId;
 use braid_check::{History, ObjectHistory};
-use braid_device::Device;
-use braid_membership::Monitor;
 use braid_wire::RecoveryThrottle;
 use std::cell::RefCell;
-use std::rc::Rc;
 
 pub use self::device_notes::DeviceNotes;
 pub(crate) use self::generations::{DisconnectedHost, Generations};
@@ -103,9 +100,19 @@ impl Cluster {
         self.hosts[slot.0]
     }
 
+    /// True if the host in a slot is up.
+    pub fn is_up(&self, slot: HostSlot) -> bool {
+        self.world.is_up(self.node(slot))
+    }
+
     /// The machine of the host in a slot, if it is up.
     pub fn role(&self, slot: HostSlot) -> Option<&Role> {
         self.world.machine(self.node(slot))
+    }
+
+    /// The host in a slot, if it is up.
+    pub fn host(&self, slot: HostSlot) -> Option<&Host> {
+        self.role(slot).and_then(Role::host)
     }
 
     /// The slot of a host, if the host is in a slot now.
@@ -120,6 +127,11 @@ impl Cluster {
     /// The membership that the monitor last made durable; `None` while it is down.
     pub fn membership(&self) -> Option<&Membership> {
         self.monitor().map(|monitor| monitor.membership())
+    }
+
+    /// The state of a device that the monitor last made durable; `None` if the monitor does not know it, or is down.
+    pub fn member_state(&self, device: DeviceId) -> Option<MemberState> {
+        Some(self.membership()?.member(device)?.member_state)
     }
 
     /// The monitor, if it is up.

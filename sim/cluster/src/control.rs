@@ -43,7 +43,6 @@ use crate::prelude::*;
 use administrator_state::AdministratorState;
 use braid_base::ArrayId;
 use braid_control_protocol::{Announcement, Done, Error, HostControl};
-use braid_ordering::Ordering;
 use context::{Context, Event, Purpose};
 use fencing::Fencing;
 use leases::LeaseStore;

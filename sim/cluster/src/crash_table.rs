@@ -3,7 +3,6 @@
 
 use crate::matrix::{ARRAYS, Broken, Case, MatrixNode, Point};
 use crate::prelude::*;
-use braid_layout::SitePolicy;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

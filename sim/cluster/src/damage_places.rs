@@ -9,7 +9,7 @@ use crate::prelude::*;
 use crate::role::can_serve;
 use braid_base::checksum::crc32c;
 use braid_layout::UnitAddress;
-use braid_world::{Damageable, Disk};
+use braid_world::Damageable;
 use std::ops::Range;
 
 const SECTOR: u64 = 512;

@@ -128,9 +128,7 @@ impl DegradedDamage {
 
 /// True if a device of the volume is out or returning.
 fn is_degraded(cluster: &Cluster) -> bool {
-    let is_unavailable = |device: &DeviceId| {
-        let member = cluster.membership().and_then(|membership| membership.member(*device));
-        member.is_some_and(|member| member.member_state != MemberState::In)
-    };
+    let is_unavailable =
+        |device: &DeviceId| cluster.member_state(*device).is_some_and(|member_state| member_state != MemberState::In);
     cluster.volume().devices.iter().any(is_unavailable)
 }

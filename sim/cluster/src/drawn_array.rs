@@ -3,7 +3,6 @@
 
 use crate::options::{Choices, Options};
 use crate::prelude::*;
-use braid_base::limits::Settings;
 use braid_world::{Budget, FaultOptions};
 
 impl Options {

@@ -1,7 +1,6 @@
 //! A volume beside the first one, as the seed draws it.
 
 use crate::prelude::*;
-use braid_ordering::Ordering;
 
 /// A volume in addition to the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]

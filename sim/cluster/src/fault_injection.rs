@@ -9,10 +9,9 @@ use crate::member_state;
 use crate::prelude::*;
 use crate::swarm::{FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
 use braid_control_protocol::{NextDisk, Timing};
-use braid_description::Subject;
-use braid_wire::{Administration, RecoveryThrottle};
+use braid_wire::RecoveryThrottle;
 use braid_world::places::Places;
-use braid_world::{Damageable, Disk, Topology};
+use braid_world::{Damageable, Topology};
 
 /// How often the run looks for devices to be restarted.
 const START_AGAIN_EVERY: Duration = Duration::from_millis(100);
@@ -115,10 +114,7 @@ impl Run {
                 world.slow_down(place, busy);
                 self.plan(span, move |run| run.cluster.world.slow_down(place, Duration::ZERO));
             }
-            Fault::Cut { pairs, span, .. } => {
-                pairs.iter().for_each(|(from, to)| world.network.cut(*from, *to));
-                self.plan(span, move |run| run.join(&pairs));
-            }
+            Fault::Cut { pairs, span, .. } => self.cut(pairs, span),
             Fault::ClockStep { node, by } => world.step_clock(node, by),
             Fault::ClockRate { node, ppm, span } => {
                 let place = world.places.of(node);
@@ -163,10 +159,10 @@ impl Run {
             Fault::Scrub { node } => {
                 let slot = self.cluster.slot(node).expect("only hosts scrub");
                 let volume = self.cluster.volume().id;
-                let op = self
-                    .cluster
-                    .ask(slot, JobRequest::Scrub { volume, stripes: 0..u64::MAX, repair: true, recompute: false });
-                self.chores.insert(op);
+                self.begin_chore(
+                    slot,
+                    JobRequest::Scrub { volume, stripes: 0..u64::MAX, repair: true, recompute: false },
+                );
             }
             Fault::Fence { .. } => self.each(|acting, run| acting.activity.on_fault(run, &fault)),
             Fault::RecoveryThrottle { bytes_per_second, share, paused, span } => {
@@ -218,9 +214,7 @@ impl Run {
         let options = &self.cluster.options.faults;
         let (skew_max, drift_max) = (options.skew_max.cast_signed(), options.drift_ppm_max.cast_signed());
         // The clock of a dead device, too, since its slot may get another disk.
-        let dead = cluster::nodes_with_disks(&self.cluster)
-            .into_iter()
-            .filter(|node| self.cluster.world.machine(*node).is_none());
+        let dead = cluster::nodes_with_disks(&self.cluster).into_iter().filter(|node| !self.cluster.world.is_up(*node));
         for node in dead.chain(self.cluster.world.up()).collect::<Vec<_>>() {
             self.cluster.world.slow_down(node, Duration::ZERO);
             if self.cluster.world.skew(node).abs() > skew_max || self.cluster.world.clock_rate(node).abs() > drift_max {
@@ -260,15 +254,20 @@ impl Run {
 
     fn ask_for_pace(&mut self, throttle: RecoveryThrottle) {
         let Some(slot) = self.staying_slots().first().copied() else { return };
-        let op =
-            self.cluster.ask(slot, ArrayRequest::Administer { request: Administration::RecoveryThrottle(throttle) });
+        let request = Administration::RecoveryThrottle(throttle);
+        self.paced = Some(self.begin_chore(slot, ArrayRequest::Administer { request }));
+    }
+
+    /// Begins something that no client has asked for.
+    pub(crate) fn begin_chore(&mut self, slot: HostSlot, request: impl Into<MountRequest>) -> OpId {
+        let op = self.cluster.ask(slot, request);
         self.chores.insert(op);
-        self.paced = Some(op);
+        op
     }
 
     /// The operator requests the default recovery throttle, if it has another value, unless such a request is in progress.
     pub(crate) fn set_usual_pace(&mut self) {
-        let waits = |paced: OpId| self.cluster.requests.asked().any(|asked| asked.op == paced);
+        let waits = |paced: OpId| self.cluster.requests.is_open(paced);
         if !cluster::is_throttle_default(&self.cluster) && !self.paced.is_some_and(waits) {
             self.ask_for_pace(RecoveryThrottle::default());
         }
@@ -289,7 +288,7 @@ impl Run {
     pub(crate) fn change_disks(&mut self) {
         for (device, disk) in self.cluster.device_notes.awaited_disks(&self.cluster.world) {
             let node = NodeId::Device(device);
-            if self.cluster.world.machine(node).is_some() {
+            if self.cluster.world.is_up(node) {
                 self.crash_alone(node);
             }
             self.cluster.swap_disk(device, disk);
@@ -322,15 +321,23 @@ impl Run {
         self.cluster.world.disk_mut(node).expect("the node has a disk")
     }
 
-    /// Ends a cut.
-    pub(crate) fn join(&mut self, pairs: &[(NodeId, NodeId)]) {
-        pairs.iter().for_each(|(from, to)| self.cluster.world.network.join(*from, *to));
+    /// Cuts connections, from the first of two nodes to the second one, for a while.
+    pub(crate) fn cut(&mut self, pairs: Vec<(NodeId, NodeId)>, span: Duration) {
+        pairs.iter().for_each(|(from, to)| self.cluster.world.network.cut(*from, *to));
+        self.plan(span, move |run| {
+            pairs.iter().for_each(|(from, to)| run.cluster.world.network.join(*from, *to));
+        });
+    }
+
+    /// Cuts a node off from others, in both directions, for a while.
+    pub(crate) fn cut_off(&mut self, node: NodeId, others: impl IntoIterator<Item = NodeId>, span: Duration) {
+        self.cut(others.into_iter().flat_map(|other| [(node, other), (other, node)]).collect(), span);
     }
 
     /// A node dies and returns. A host returns as another node, which its slot identifies.
     fn flap(&mut self, node: NodeId, slot: Option<HostSlot>, times: u32, (down, up): (Duration, Duration)) {
         let node = slot.map_or(node, |slot| self.cluster.node(slot));
-        if self.cluster.world.machine(node).is_some() {
+        if self.cluster.world.is_up(node) {
             self.crash(node);
             let causes = causes(&self.cluster.world.places, node);
             self.availability.begin_together(self.cluster.world.now(), "flap", &causes, down);
@@ -344,7 +351,7 @@ impl Run {
     /// Starts a node, and those at its place that are down, too.
     pub(crate) fn bring_back(&mut self, node: NodeId, reboot: bool) {
         for other in self.cluster.world.places.together(node) {
-            if other == node || self.cluster.world.machine(other).is_none() {
+            if other == node || !self.cluster.world.is_up(other) {
                 self.start_again(other, reboot);
             }
         }
@@ -355,7 +362,7 @@ impl Run {
             self.replace_if_down(slot);
             self.wake_clients(slot);
         } else if self.cluster.world.disk(node).is_some() {
-            if reboot && self.cluster.world.machine(node).is_none() {
+            if reboot && !self.cluster.world.is_up(node) {
                 self.cluster.world.reboot_clock(node, Time(self.rng.below(1_000_000_000)));
             }
             self.restart(node);

@@ -43,7 +43,7 @@ impl Fences {
     fn fence(&mut self, run: &mut Run, (host, device): (NodeId, NodeId), dies: bool, unavailable: Duration) {
         let NodeId::Host(generation) = host else { unreachable!("only hosts are fenced") };
         run.cluster.world.network.join(host, device);
-        if dies && run.cluster.world.machine(host).is_some() {
+        if dies && run.cluster.world.is_up(host) {
             run.crash(host);
             run.plan(unavailable, move |run| run.bring_back(host, false));
         }
@@ -58,9 +58,7 @@ impl Fences {
         let stripe = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
         // This request belongs to none of the host's clients, each of which waits for its own request.
         let client = cluster.options.clients;
-        if cluster.options.activities.has("attribute-volumes")
-            || cluster.world.machine(cluster.node(takeover.by)).is_none()
-        {
+        if cluster.options.activities.has("attribute-volumes") || !cluster.world.is_up(cluster.node(takeover.by)) {
             return;
         }
         for offset in (0..volume.bytes).step_by(stripe as usize) {
@@ -95,7 +93,7 @@ impl Activity for Fences {
         if takeover.left.is_empty() {
             let name = *name;
             let Takeover { device, unavailable, .. } = self.0.remove(&name).expect("just seen");
-            if run.storming && run.cluster.world.machine(device).is_some() {
+            if run.storming && run.cluster.world.is_up(device) {
                 run.count_fault("device crash after a fence");
                 run.crash(device);
                 run.plan(unavailable, move |run| run.bring_back(device, false));

@@ -16,15 +16,15 @@ use crate::role::Role;
 
 use crate::metadata_processes::{MetadataServers, is_one_taking_over};
 use crate::swarm::Run;
-use braid_base::{Clock, InodeId, Now};
+use braid_base::Clock;
 use braid_check::{FileAction, FileOperation, FileValue, FileVerdict, check_bytes, check_names};
-use braid_machine::{AdvisoryOwner, Effect, Effects, FilesSuccess};
+use braid_machine::{AdvisoryOwner, Effect, Effects};
 use braid_metadata::{STORE_OFFSET, is_undecided, store_config, united};
 use braid_namespace::check::{Check, Windows};
 use braid_namespace::{Context, evaluate, keys, reclaim};
 use braid_objects::{Evaluation, Key, Kind, NotHere, Obstacle, Procedure, View};
 use braid_store::{Medium, Storage, Store, StoreEvent};
-use braid_wire::{FileCommand, FileResult, FileSystemStatus, FileTime, FileType, NewInode, Owner};
+use braid_wire::{FileCommand, FileSystemStatus, FileTime, FileType, NewInode, Owner};
 use braid_world::MemoryDisk;
 
 /// The bytes of one hostread of the metadata volume.
@@ -55,7 +55,7 @@ pub(crate) fn check_files(run: &mut Run) -> Result<(), Failed> {
     use_spare_blocks(&mut run.cluster, walker)?;
     for slot in run.cluster.files.hosts.clone() {
         let node = run.cluster.node(slot);
-        if run.cluster.world.machine(node).is_none() {
+        if !run.cluster.world.is_up(node) {
             continue;
         }
         if run.rng.chance(3, 4) {
@@ -71,7 +71,7 @@ pub(crate) fn check_files(run: &mut Run) -> Result<(), Failed> {
     run.with(|servers: &mut MetadataServers, _, _| servers.is_over = true);
     for slot in run.cluster.files.servers.clone().into_flattened() {
         let node = run.cluster.node(slot);
-        if run.cluster.world.machine(node).is_some() {
+        if run.cluster.world.is_up(node) {
             run.crash(node);
         }
     }
@@ -104,7 +104,7 @@ pub(crate) fn release_advisory_locks(cluster: &mut Cluster) {
     for (node, owner) in cluster.files.lockers() {
         let client = owner as usize;
         let Some(slot) = cluster.slot(node) else { continue };
-        if cluster.world.machine(node).is_none()
+        if !cluster.world.is_up(node)
             || cluster.requests.asked().any(|asked| (asked.node, asked.client) == (node, client))
         {
             continue;

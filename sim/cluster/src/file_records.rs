@@ -8,10 +8,9 @@ use crate::failed::{Failed, failed};
 use crate::file_options::ShardOptions;
 use crate::prelude::*;
 use crate::role::{HostSlot, Role, is_fenced_at_monitor, metadata_server_of, monitor_of};
-use braid_base::InodeId;
 use braid_check::{Client, FileAction, FileFailure, FileHistory, FileOperationId, FileValue, parse_units};
-use braid_machine::{FileHandle, FilesError, FilesSuccess};
-use braid_wire::{FileResult, LockExtent};
+use braid_machine::{FileHandle, FilesError};
+use braid_wire::LockExtent;
 use std::ops::Range;
 
 /// A file system.
@@ -246,7 +245,7 @@ impl FileRecords {
         let FileAction::Lock { inode, owner, range, exclusive, .. } = action else { return Ok(()) };
         let granted = HeldLock { owner: (node, *owner), inode: *inode, range: range.clone(), exclusive: *exclusive };
         let is_alive = |node: NodeId| {
-            let is_mounted = world.machine(node).is_some() && !self.unmounting.contains(&node);
+            let is_mounted = world.is_up(node) && !self.unmounting.contains(&node);
             is_mounted && !is_fenced_at_monitor(world, node)
         };
         let conflicts = |lock: &&HeldLock| {

@@ -11,7 +11,6 @@ use crate::files;
 use crate::options::{Choices, Options};
 use crate::prelude::*;
 use crate::swarm::Run;
-use braid_ordering::Ordering;
 
 /// One run of so many has a file system.
 const ONE_IN: u64 = 8;

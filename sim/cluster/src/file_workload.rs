@@ -3,12 +3,9 @@
 use crate::file_options::FileOptions;
 use crate::file_records::{FileCall, HeldLock, OpenFile};
 use crate::prelude::*;
-use braid_base::InodeId;
 use braid_check::{FileAction, FileFailure, FileOperation, FileTag, FileValue, UNIT_BYTES};
 use braid_machine::AdvisoryOwner;
-use braid_wire::{
-    AttributeChange, FileCommand, FileError, FileResult, FileType, LockMode, NewInode, Owner, SpecialType,
-};
+use braid_wire::{AttributeChange, FileCommand, FileError, FileType, LockMode, NewInode, Owner, SpecialType};
 
 /// The names in each directory.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];

@@ -9,13 +9,10 @@ use crate::role::Role;
 use crate::{hosts, volumes};
 use braid_base::ShardId;
 use braid_check::FileOperation;
-use braid_control_protocol::HoldingHost;
 use braid_files::{FileClient, FileClientConfig};
-use braid_machine::{FilesSuccess, MountRequest};
 use braid_metadata::{MetadataNode, MetadataServerConfig, Purpose, VOLUME_BYTES_MIN};
 use braid_namespace::{Parameters, Shards};
-use braid_ordering::Ordering;
-use braid_wire::{FileCommand, FileResult, Owner, OwnershipRequest};
+use braid_wire::{FileCommand, Owner};
 
 /// The only real file system of a cluster; its further shards have the numbers behind. Those of lower numbers are imaginary ([`crate::take_overs`]).
 const FILE_SYSTEM: FileSystemId = FileSystemId(64);
@@ -56,8 +53,7 @@ impl FileSystem {
             let writes = braid_metadata::format(ARRAY, *id, metadata.bytes, nonce).expect("it is large enough");
             for (offset, data) in writes {
                 let write = VolumeRequest::Write { volume: metadata.id, offset, data, patience: Patience::Host };
-                let asked = cluster.ask(by, write);
-                cluster.finish(asked)?;
+                cluster.perform(by, write)?;
             }
         }
         Ok(FileSystem { id: FILE_SYSTEM, shards, options, data })
@@ -83,8 +79,7 @@ impl FileSystem {
         let Some(Role::Metadata(node)) = cluster.world.machine(cluster.node(slot)) else { panic!("it is down") };
         let since = node.owns_since().expect("it owns the file system");
         let request = OwnershipRequest::Release { since };
-        let asked = cluster.ask(slot, ArrayRequest::Ownership { file_system: self.id, request });
-        cluster.finish(asked)
+        cluster.perform(slot, ArrayRequest::Ownership { file_system: self.id, request })
     }
 
     /// The machine of a process that owns a shard for this purpose, around the next host.

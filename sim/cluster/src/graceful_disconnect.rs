@@ -105,8 +105,7 @@ impl Run {
         let except = leaks::living(&self.cluster);
         let below = self.cluster.generations.next();
         self.count_fault("ended hosts fenced");
-        let op = self.cluster.ask(slot, ArrayRequest::Fence { below, except: except.into_iter().collect() });
-        self.chores.insert(op);
+        self.begin_chore(slot, ArrayRequest::Fence { below, except: except.into_iter().collect() });
     }
 
     /// True if all hosts that have ended are fenced; otherwise the control plane starts to fence them.
@@ -118,7 +117,7 @@ impl Run {
         if !swept && !asked {
             self.sweep();
         }
-        let is_up = |host| self.cluster.world.machine(NodeId::Host(host)).is_some();
+        let is_up = |host| self.cluster.world.is_up(NodeId::Host(host));
         swept && self.cluster.control.as_ref().is_none_or(|control| control.has_fenced_the_silent(is_up))
     }
 }

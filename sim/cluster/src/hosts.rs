@@ -5,7 +5,6 @@ use crate::control::context::lease_time;
 use crate::prelude::*;
 use crate::role::Composite;
 use crate::{Cluster, HostSlot, Role};
-use braid_control_protocol::HoldingHost;
 use braid_host::HostConfig;
 
 impl Cluster {

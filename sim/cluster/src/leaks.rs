@@ -8,15 +8,11 @@ use braid_device::TransactionView;
 const KEPT: [&str; 4] = ["answers_kept", "commits_remembered", "intents_undecided", "blocks_absent"];
 
 pub(crate) fn living_slots(cluster: &Cluster) -> Vec<HostSlot> {
-    cluster.slots().filter(|slot| cluster.world.machine(cluster.node(*slot)).is_some()).collect()
+    cluster.slots().filter(|slot| cluster.is_up(*slot)).collect()
 }
 
 pub(crate) fn living(cluster: &Cluster) -> BTreeSet<Generation> {
-    let generation = |slot: HostSlot| match cluster.node(slot) {
-        NodeId::Host(generation) => generation,
-        _ => unreachable!("host slots hold hosts"),
-    };
-    living_slots(cluster).into_iter().map(generation).collect()
+    living_slots(cluster).into_iter().map(|slot| cluster.generation(slot)).collect()
 }
 
 /// Checks that devices keep only state that living hosts account for; the living hosts have no operation in progress. Blocks that
@@ -63,9 +59,10 @@ pub(crate) fn check_left(cluster: &Cluster) -> Result<(), Failed> {
     for device in cluster.devices() {
         let Some(machine) = cluster.device(device) else { continue };
         let started = cluster.device_notes.started.get(&device).copied().unwrap_or(Time(0));
+        let present_since =
+            cluster.membership().and_then(|membership| membership.member(device)).map(|member| member.since);
+        let was_told = |host: &DisconnectedHost| present_since.is_some_and(|since| since <= host.epoch);
         let is_left = |transaction: &TransactionView| {
-            let was_told =
-                |host: &DisconnectedHost| present_since(cluster, device).is_some_and(|since| since <= host.epoch);
             let disconnected = cluster.generations.disconnected.get(&transaction.id.host);
             disconnected.is_some_and(|host| host.asked > started && was_told(host))
         };
@@ -75,9 +72,4 @@ pub(crate) fn check_left(cluster: &Cluster) -> Result<(), Failed> {
         }
     }
     Ok(())
-}
-
-/// The epoch since which a device has been in or returning without interruption.
-fn present_since(cluster: &Cluster, device: DeviceId) -> Option<Epoch> {
-    cluster.membership().and_then(|membership| membership.member(device)).map(|member| member.since)
 }

@@ -15,11 +15,8 @@ use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::caught;
 use crate::workload::ClientOperation;
-use braid_base::limits::Settings;
-use braid_layout::SitePolicy;
-use braid_ordering::Ordering;
-use braid_wire::{Action, AttributeName, ObjectCommand, Undefined, When};
-use braid_world::{Keeps, Trace};
+use braid_wire::{Action, Undefined, When};
+use braid_world::Keeps;
 use std::str::FromStr;
 
 /// How long a node that lost power is down, if the array is not to take it out.
@@ -142,16 +139,11 @@ impl fmt::Display for Point {
 }
 
 /// The text is not a point.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "write the node, the number of the input, what the disk keeps, and `long` for a long absence, as in A:7, d1:12:nothing or d2:9:long"
+)]
 pub struct NoPoint;
-
-impl fmt::Display for NoPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write the node, the number of the input, what the disk keeps, and `long` for a long absence, as in A:7, d1:12:nothing or d2:9:long")
-    }
-}
-
-impl std::error::Error for NoPoint {}
 
 impl FromStr for Point {
     type Err = NoPoint;
@@ -235,16 +227,11 @@ impl Case {
     fn options(&self) -> Options {
         let (scheme, devices, unit_blocks) = ARRAYS[self.array];
         let settings = Settings {
-            host_lease: Duration::from_millis(400),
-            device_lease: Duration::from_millis(400),
             readmission_min: Duration::from_millis(50),
             readmission_max: Duration::from_millis(400),
-            heartbeat: Duration::from_millis(50),
-            resend_min: Duration::from_millis(5),
-            resend_max: Duration::from_millis(200),
             request_timeout: Duration::from_secs(3),
             lock_lease: Duration::from_millis(20),
-            ..Settings::default()
+            ..short_leases()
         };
         Options {
             ordering: self.ordering,
@@ -255,6 +242,18 @@ impl Case {
             settings,
             ..Options::calm(scheme, devices, unit_blocks, 2)
         }
+    }
+}
+
+/// Settings with which little time passes until a dead node is out.
+pub(crate) fn short_leases() -> Settings {
+    Settings {
+        host_lease: Duration::from_millis(400),
+        device_lease: Duration::from_millis(400),
+        heartbeat: Duration::from_millis(50),
+        resend_min: Duration::from_millis(5),
+        resend_max: Duration::from_millis(200),
+        ..Settings::default()
     }
 }
 
@@ -476,15 +475,9 @@ impl Play {
     }
 
     fn bring_back(&mut self, node: NodeId) {
-        match node {
-            NodeId::Device(device) => self.cluster.restart_device(device),
-            NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
-            NodeId::Monitor => self.cluster.restart_monitor(),
-            NodeId::MetadataServer(_) => unreachable!("no metadata server is simulated"),
-            NodeId::Host(_) => {
-                let slot = self.cluster.slot(node).expect("a host has a slot until it is replaced");
-                self.replace(slot);
-            }
+        match self.cluster.slot(node) {
+            Some(slot) => self.replace(slot),
+            None => self.cluster.restart(node),
         }
     }
 

@@ -16,14 +16,12 @@ use crate::file_options::{FileOptions, ShardOptions};
 use crate::file_use::Files;
 use crate::file_workload::FileWorkload;
 use crate::files;
+use crate::matrix::short_leases;
 use crate::options::Options;
 use crate::prelude::*;
 use crate::role::Role;
 use crate::swarm::caught;
-use braid_base::limits::Settings;
-use braid_metadata::{MetadataService, NodeState};
-use braid_ordering::Ordering;
-use braid_world::Trace;
+use braid_metadata::MetadataService;
 
 /// The operations of each process.
 const OPERATIONS: usize = 24;
@@ -81,14 +79,7 @@ struct Play {
 
 impl Play {
     fn new(seed: u64, shards: ShardOptions) -> Play {
-        let settings = Settings {
-            host_lease: Duration::from_millis(400),
-            device_lease: Duration::from_millis(400),
-            heartbeat: Duration::from_millis(50),
-            resend_min: Duration::from_millis(5),
-            resend_max: Duration::from_millis(200),
-            ..Settings::default()
-        };
+        let settings = short_leases();
         let calm = Options::calm("raid5:2+1", 3, 1, 1);
         let layout = Layout::new("raid5:2+1".parse().expect("a level"), 3, 4).expect("a layout on three devices");
         let data = MoreVolume { layout, first: 0, ordering: Ordering::Timestamp, stripes: 512 };

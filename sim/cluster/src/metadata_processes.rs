@@ -10,7 +10,7 @@ use crate::prelude::*;
 use crate::role::Role;
 use crate::swarm::Run;
 use braid_check::FileAction;
-use braid_metadata::{MetadataService, NodeState};
+use braid_metadata::MetadataService;
 
 /// A process that has ended is followed by another one after this time, if there is none.
 const RESTART_AFTER: Duration = Duration::from_millis(50);
@@ -193,10 +193,8 @@ impl MetadataServers {
         // So that it does not hear of the fence, while hosts still speak to it.
         if let Some(last) = up.first().filter(|_| self.rng.chance(1, 2)) {
             let last = run.cluster.node(*last);
-            let others = run.cluster.devices().into_iter().map(NodeId::Device).chain([NodeId::Monitor]);
-            let pairs: Vec<_> = others.flat_map(|other| [(last, other), (other, last)]).collect();
-            pairs.iter().for_each(|(from, to)| run.cluster.world.network.cut(*from, *to));
-            run.plan(span, move |run| run.join(&pairs));
+            let devices = run.cluster.devices().into_iter().map(NodeId::Device);
+            run.cut_off(last, devices.chain([NodeId::Monitor]), span);
             run.count_fault("metadata server cut off");
         }
         run.replace_if_down(free);
@@ -211,10 +209,8 @@ impl MetadataServers {
         let span = run.cluster.options.settings.host_lease * self.rng.between(1, 6) as u32;
         run.count_fault("host of files cut off");
         run.availability.begin(now, "host of files cut off", Cause::Other, span);
-        let others = run.cluster.world.up().into_iter().filter(|other| *other != node);
-        let pairs: Vec<_> = others.flat_map(|other| [(node, other), (other, node)]).collect();
-        pairs.iter().for_each(|(from, to)| run.cluster.world.network.cut(*from, *to));
-        run.plan(span, move |run| run.join(&pairs));
+        let up = run.cluster.world.up().into_iter().filter(|other| *other != node);
+        run.cut_off(node, up, span);
     }
 
     /// Starts a process for each shard that has none.
@@ -232,7 +228,7 @@ impl MetadataServers {
         let owners: Vec<NodeId> =
             up_servers_of(&run.cluster, shard).into_iter().filter(owns).map(|slot| run.cluster.node(slot)).collect();
         let last = named.last().copied();
-        let is_up = |node: NodeId| run.cluster.world.machine(node).is_some();
+        let is_up = |node: NodeId| run.cluster.world.is_up(node);
         let fresh = owners.iter().copied().find(|node| !named.contains(node));
         // The one that was named last may have died before another one that still owns the file system.
         let other = owners.first().copied().filter(|_| !last.is_some_and(is_up));
@@ -270,7 +266,7 @@ pub(crate) fn up_servers(cluster: &Cluster) -> Vec<HostSlot> {
 /// Those of one shard.
 fn up_servers_of(cluster: &Cluster, shard: usize) -> Vec<HostSlot> {
     let servers = cluster.files.servers.get(shard).into_iter().flatten().copied();
-    servers.filter(|slot| cluster.world.machine(cluster.node(*slot)).is_some()).collect()
+    servers.filter(|slot| cluster.is_up(*slot)).collect()
 }
 
 /// The slots of shards that have no process.

@@ -2,7 +2,7 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::options::Options;
-use braid_ordering::Ordering;
+use crate::prelude::*;
 
 /// The volume moves during the run: its changes are drawn and made by [`crate::control::ChangeOptions`].
 #[derive(Clone, Debug)]

@@ -88,7 +88,7 @@ fn kill(run: &mut Run, node: NodeId, span: Duration) {
     let causes = causes(&run.cluster.world.places, node);
     for node in run.cluster.world.places.together(node) {
         match node {
-            _ if run.cluster.world.machine(node).is_none() => {}
+            _ if !run.cluster.world.is_up(node) => {}
             NodeId::Host(_) => run.crash_alone(node),
             _ => {
                 run.count_machine(node);
@@ -117,7 +117,7 @@ struct AtPlace<'a>(&'a Cluster, &'a [NodeId]);
 
 impl Topology for AtPlace<'_> {
     fn up(&self) -> Vec<NodeId> {
-        self.1.iter().copied().filter(|node| self.0.world.machine(*node).is_some()).collect()
+        self.1.iter().copied().filter(|node| self.0.world.is_up(*node)).collect()
     }
 
     fn skew(&self, node: NodeId) -> i64 {

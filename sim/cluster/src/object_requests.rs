@@ -19,9 +19,8 @@ use braid_check::{
 use braid_machine::ObjectsRequest;
 use braid_objects::attribute_volume::{buckets, place_of};
 use braid_objects::{Key, evaluate, map_access::apply};
-use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest};
+use braid_wire::{Action, ActionResult, CommandResult, ObjectFailure, ObjectRequest};
 use braid_world::Verdict;
-use std::rc::Rc;
 
 impl Cluster {
     /// Creates the first objects of a device, with these numbers.

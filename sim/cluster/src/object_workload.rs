@@ -16,7 +16,7 @@ pub mod attribute_volume;
 
 use crate::prelude::*;
 use braid_check::ObjectOperation;
-use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When};
+use braid_wire::{Action, ActionResult, ObjectRequest, SetAttribute, Undefined, When};
 
 /// A counter that is only added to.
 pub const COUNTER: AttributeName = AttributeName::new(1, 1);

@@ -143,7 +143,7 @@ fn begin(kind: Option<FaultKind>, run: &mut Run, rng: &mut Rng) {
         FaultKind::Chore => {
             let slot = crate::HostSlot(rng.below(run.cluster.slots().count() as u64) as usize);
             let node = run.cluster.node(slot);
-            if run.cluster.world.machine(node).is_some() {
+            if run.cluster.world.is_up(node) {
                 run.on_fault_of(Fault::Scrub { node }, Cause::Other);
             }
         }

@@ -2,11 +2,8 @@
 
 use crate::activity_choices::Activities;
 use crate::prelude::*;
-use braid_base::limits::Settings;
 use braid_check::Promise;
 use braid_host::Acquisition;
-use braid_layout::SitePolicy;
-use braid_ordering::Ordering;
 use braid_store::{Geometry, Medium};
 use braid_wire::{Failure, ObjectFailure};
 use braid_world::FaultOptions;

@@ -3,7 +3,7 @@
 use crate::failed::{Failed, failed};
 use crate::prelude::*;
 use braid_base::Ownership;
-use braid_wire::{OwnershipRefused, OwnershipRequest};
+use braid_wire::OwnershipRefused;
 
 /// What hosts were told of the ownership of file systems.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,6 @@ use crate::leaks;
 use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::Run;
-use braid_wire::Administration;
 use braid_world::Verdict;
 
 /// The longest duration of an operation, in addition to a lease, when nothing delays it any more.
@@ -90,7 +89,7 @@ impl Activity for Deaths {
             let node = NodeId::Device(device);
             run.crash_plans.remove(&node);
             run.cluster.world.disk_mut(node).expect("devices have disks").spare();
-            if run.cluster.world.machine(node).is_some() {
+            if run.cluster.world.is_up(node) {
                 run.crash_alone(node);
             }
             run.cluster.world.network.be_prompt(Some(NodeId::Monitor));
@@ -179,9 +178,7 @@ fn let_one_return(run: &mut Run, rng: &mut Rng, host: HostSlot) -> Result<(), Fa
     run.count_fault("device returns without the dead");
     run.crash_alone(NodeId::Device(device));
     let lease = settings.host_lease.max(settings.device_lease);
-    let member_state =
-        |run: &Run| run.cluster.membership().and_then(|all| all.member(device)).map(|it| it.member_state);
-    let is_out = |run: &Run| member_state(run) == Some(MemberState::Out);
+    let is_out = |run: &Run| run.cluster.member_state(device) == Some(MemberState::Out);
     receive_visitors_until(run, "not-out-without-the-dead", 4 * lease, is_out)?;
     if !run.cluster.options.activities.has("attribute-volumes") {
         let op = run.cluster.write(host, 0, volume.layout.stripe_blocks() * BLOCK_BYTES as u64);
@@ -190,13 +187,14 @@ fn let_one_return(run: &mut Run, rng: &mut Rng, host: HostSlot) -> Result<(), Fa
     let is_empty =
         |device: &DeviceId| !volume.devices.contains(device) && !run.cluster.device_notes.dead.contains(device);
     let empty: Vec<_> = run.cluster.devices().into_iter().filter(is_empty).map(NodeId::Device).collect();
-    run.cluster.world.network.set_rule(move |from, to, _| {
+    run.cluster.world.network.drop_if(move |from, to, _| {
         let is_cut = |a: NodeId, b: NodeId| empty.contains(&a) && matches!(b, NodeId::Host(_));
-        if is_cut(from, to) || is_cut(to, from) { Verdict::Drop } else { Verdict::Pass }
+        is_cut(from, to) || is_cut(to, from)
     });
     run.restart(NodeId::Device(device));
     let most = 6 * lease + 4 * settings.resend_max + 4 * settings.readmission_max + 2 * settings.request_timeout;
-    receive_visitors_until(run, "device-not-back", most, |run| member_state(run) == Some(MemberState::In))?;
+    let is_in = |run: &Run| run.cluster.member_state(device) == Some(MemberState::In);
+    receive_visitors_until(run, "device-not-back", most, is_in)?;
     run.cluster.world.network.set_rule(|_, _, _| Verdict::Pass);
     let until = run.cluster.world.now().after(REBUILD_MAX);
     while !run.is_swept() && run.cluster.world.now() < until {
@@ -234,7 +232,7 @@ pub(crate) fn are_all_in_who_live(cluster: &Cluster) -> bool {
     let mut living = cluster.devices().into_iter().filter(|device| !cluster.device_notes.dead.contains(device));
     // A monitor that has just started knows no leases yet.
     living.all(|device| {
-        let is_in = monitor.membership().member(device).is_some_and(|member| member.member_state == MemberState::In);
+        let is_in = cluster.member_state(device) == Some(MemberState::In);
         let lease = monitor.leases().find(|held| held.device == device).and_then(|held| held.runs_until);
         let is_late = cluster.world.network.is_one_late(cluster.world.now(), NodeId::Device(device), NodeId::Monitor);
         is_in && lease.is_some_and(|until| until > long_enough) && !is_late
@@ -243,9 +241,8 @@ pub(crate) fn are_all_in_who_live(cluster: &Cluster) -> bool {
 
 /// True if the monitor has not marked out all devices that died.
 fn is_a_dead_device_in(cluster: &Cluster) -> bool {
-    let Some(monitor) = cluster.monitor() else { return !cluster.device_notes.dead.is_empty() };
-    let member_state = |device| monitor.membership().member(device).map(|member| member.member_state);
-    cluster.device_notes.dead.iter().any(|device| member_state(*device) == Some(MemberState::In))
+    let is_in = |device: &DeviceId| cluster.member_state(*device) == Some(MemberState::In);
+    cluster.device_notes.dead.iter().any(|device| cluster.monitor().is_none() || is_in(device))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Clients that lose their connections to a host, and repeat their requests at once.
 
-use crate::activity::{Activity, Draw, Feature};
-use crate::cluster::{HostSlot, requests};
+use crate::activity::{Activity, Draw, Feature, pick};
+use crate::cluster::requests;
+use crate::leaks::living_slots;
 use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::Run;
@@ -24,12 +25,7 @@ impl Feature for Reconnects {
 
 impl Activity for Reconnects {
     fn act(&mut self, run: &mut Run, rng: &mut Rng) {
-        let up = |slot: &HostSlot| run.cluster.world.machine(run.cluster.node(*slot)).is_some();
-        let slots: Vec<_> = run.cluster.slots().filter(up).collect();
-        if slots.is_empty() {
-            return;
-        }
-        let slot = slots[rng.below(slots.len() as u64) as usize];
+        let Some(slot) = pick(rng, &living_slots(&run.cluster)) else { return };
         let (wishes, told) = requests::lose_connections(&mut run.cluster, slot);
         run.chores.insert(told);
         if !wishes.is_empty() {

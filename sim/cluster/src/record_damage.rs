@@ -7,17 +7,16 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::availability::Cause;
-use crate::cluster::{Cluster, HostSlot, device_notes};
+use crate::cluster::{Cluster, device_notes};
 use crate::damage_places::{self, LOSSES, Record};
+use crate::leaks::living_slots;
 use crate::options::Options;
 use crate::permanent_failures;
 use crate::prelude::*;
 use crate::role::can_serve;
 use crate::swarm::{FOR_EVER, Run};
-use braid_device::Service;
 use braid_machine::DiskError;
 use braid_store::StoreError;
-use braid_wire::Administration;
 
 /// The name of the fault in summaries, which lasts from the damage until the device is complete again.
 const RUINED: &str = "record damaged";
@@ -94,21 +93,17 @@ impl Activity for RecordDamage {
             run.availability.end(now, RUINED);
             return;
         }
-        let waits = asked.is_some_and(|(op, at)| {
-            now.since(at) < ASK_EVERY || run.cluster.requests.asked().any(|waiting| waiting.op == op)
-        });
+        let waits = asked.is_some_and(|(op, at)| now.since(at) < ASK_EVERY || run.cluster.requests.is_open(op));
         if waits || !has_lost_records(&run.cluster, device) || device_notes::is_any_disk_changing(&run.cluster) {
             return;
         }
-        let up = |slot: &HostSlot| run.cluster.world.machine(run.cluster.node(*slot)).is_some();
-        let Some(host) = run.cluster.slots().find(up) else { return };
+        let Some(host) = living_slots(&run.cluster).first().copied() else { return };
         if disk.is_none() {
             run.count_fault("device lost its records");
         }
         let disk = disk.unwrap_or_else(|| run.cluster.device_notes.new_disk());
         let request = Administration::Replace { device, disk, blocks: run.cluster.options.disk_blocks(), lose: false };
-        let op = run.cluster.ask(host, ArrayRequest::Administer { request });
-        run.chores.insert(op);
+        let op = run.begin_chore(host, ArrayRequest::Administer { request });
         self.ruined = Some(Ruined { device, disk: Some(disk), asked: Some((op, now)) });
     }
 }
@@ -161,7 +156,7 @@ impl RecordDamage {
 /// Makes the monitor lose power, and damages one copy of its record, if both copies are undamaged and equal.
 fn damage_the_monitor(run: &mut Run, rng: &mut Rng, unavailable: Duration) {
     let node = NodeId::Monitor;
-    if run.cluster.world.machine(node).is_none() || run.crash_plans.contains_key(&node) {
+    if !run.cluster.world.is_up(node) || run.crash_plans.contains_key(&node) {
         return;
     }
     run.crash(node);
@@ -183,9 +178,7 @@ fn is_well(cluster: &Cluster) -> bool {
 }
 
 fn serves_and_is_in(cluster: &Cluster, device: DeviceId) -> bool {
-    let member = cluster.membership().and_then(|membership| membership.member(device));
-    let is_in = member.is_some_and(|member| member.member_state == MemberState::In);
-    is_in && can_serve(&cluster.world, device)
+    cluster.member_state(device) == Some(MemberState::In) && can_serve(&cluster.world, device)
 }
 
 /// True if a device reports that its records are damaged.

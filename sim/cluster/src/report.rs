@@ -5,7 +5,6 @@ use crate::prelude::*;
 use braid_host::HostCounters;
 use braid_locks::LockServerCounters;
 use braid_machine::Ignored;
-use braid_ordering::Ordering;
 use braid_world::{DiskCounts, NetworkCounts};
 
 /// The report of a run without failures, or of several such runs.
@@ -72,6 +71,12 @@ impl Report {
         counts.into_iter().for_each(|(name, count)| *all.entry(name).or_default() += count);
     }
 
+    /// An operation took so long, in thousandths of a lease, during this fault alone.
+    pub(crate) fn note_pause(&mut self, fault: &'static str, pause: u64) {
+        let longest = self.pauses.entry(fault).or_default();
+        *longest = pause.max(*longest);
+    }
+
     /// The counts of an activity; none if no run had it.
     pub fn of(&self, activity: &str) -> BTreeMap<&'static str, u64> {
         self.activities.get(activity).cloned().unwrap_or_default()
@@ -93,10 +98,7 @@ impl Report {
         // Independent of the order in which runs end.
         self.digest = self.digest.wrapping_add(other.digest);
         other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
-        for (name, pause) in &other.pauses {
-            let longest = self.pauses.entry(name).or_default();
-            *longest = (*longest).max(*pause);
-        }
+        other.pauses.iter().for_each(|(name, pause)| self.note_pause(name, *pause));
         other.faults.iter().for_each(|(name, count)| *self.faults.entry(name.clone()).or_default() += count);
         other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
         other.stores.iter().for_each(|(name, count)| *self.stores.entry(name).or_default() += count);

@@ -2,18 +2,13 @@
 
 use crate::prelude::*;
 use crate::surveyor::Surveyor;
-use braid_base::Now;
-use braid_control_protocol::HoldingHost;
-use braid_device::{Device, Service};
 use braid_files::FileClient;
 use braid_locks::LockServer;
 use braid_machine::one_type::{step_as, step_server};
 use braid_machine::{
-    ControlOutcome, ControlRequest, EffectsOf, FilesError, HostRequest, Input, InputOf, Machine, MountRequest, NoDisk,
-    OneDisk,
+    ControlOutcome, ControlRequest, EffectsOf, FilesError, HostRequest, Input, InputOf, Machine, NoDisk, OneDisk,
 };
-use braid_membership::Monitor;
-use braid_metadata::{MetadataNode, MetadataServer, NodeState};
+use braid_metadata::{MetadataNode, MetadataServer};
 use std::fmt::Debug;
 
 /// A slot for a host. When the host there dies, a new generation takes the slot.

@@ -1,10 +1,16 @@
 //! The time of scripted scenarios: it passes until a request is answered, or for a while. At each moment, what must hold then is checked.
 
-use crate::cluster::{Cluster, Failed, PATIENCE};
+use crate::cluster::{Cluster, Failed, HostSlot, PATIENCE};
 use crate::prelude::*;
 use crate::{exclusion, member_state};
 
 impl Cluster {
+    /// The outcome of a request to a host that is not part of the history.
+    pub fn perform(&mut self, slot: HostSlot, request: impl Into<MountRequest>) -> HostOutcome {
+        let asked = self.ask(slot, request);
+        self.finish(asked)
+    }
+
     /// Runs until this request is answered.
     pub fn finish(&mut self, op: OpId) -> HostOutcome {
         let until = self.world.now().after(PATIENCE);

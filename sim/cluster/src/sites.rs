@@ -3,8 +3,6 @@
 use crate::activity::{Activity, Draw, Feature};
 use crate::options::{Choices, Options};
 use crate::prelude::*;
-use braid_layout::SitePolicy;
-use braid_ordering::Ordering;
 
 /// All parity sites, also the one that no command offers.
 const SITES: [SitePolicy; 4] =

@@ -3,10 +3,9 @@
 
 use crate::prelude::*;
 use braid_base::limits::EXTENTS_MAX;
-use braid_base::{BlockRange, Now, StampSource, TransactionId};
+use braid_base::{StampSource, TransactionId};
 use braid_blocks::{Content, Piece, Want};
 use braid_machine::{Effects, Input, Machine, Never, OneDisk};
-use braid_ordering::Ordering;
 use braid_wire::{Answer, Command, Message, Refusal, Rejection, Reply, Request};
 
 /// The time after which it repeats its requests.

@@ -48,7 +48,7 @@ impl Activity for Suspensions {
         let read = rng.between(1, READS_MAX);
         let takes = Duration::from_micros(READ_TAKES[rng.below(3) as usize]);
         let span = Duration::from_nanos(lease + rng.below(lease));
-        if run.cluster.world.machine(node).is_some() {
+        if run.cluster.world.is_up(node) {
             run.cluster.world.suspend_after_read(node, Suspension { read, takes, span });
         }
     }

@@ -19,7 +19,7 @@ use crate::report::{Failure, Report};
 use crate::workload::{ClientOperation, Workload};
 use braid_check::FileHistory;
 use braid_wire::Failure as WireFailure;
-use braid_world::{Bound, CrashPoint, Swarm, Trace};
+use braid_world::{Bound, CrashPoint, Swarm};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -194,7 +194,7 @@ impl Run {
             self.try_each(|Acting { activity, rng, .. }, run| activity.at_rest(run, rng, swarm == swarms))?;
         }
         self.try_each(|acting, run| acting.activity.finish(run))?;
-        self.count_machines();
+        self.cluster.world.up().into_iter().for_each(|node| self.count_machine(node));
         match self.cluster.check_all()? {
             Some(steps) => self.report.search_steps = steps,
             None => self.report.unjudged = 1,
@@ -269,13 +269,8 @@ impl Run {
                 let late: Vec<&PendingOperation> = self.cluster.requests.asked().collect();
                 let files: Vec<_> =
                     late.iter().filter_map(|asked| files::file_operation_of(&self.cluster, &asked.record)).collect();
-                return failed(
-                    "unanswered",
-                    format!(
-                        "{late:?}\n{files:?}\n{}",
-                        self.cluster.control.as_ref().map_or(String::new(), |control| control.state())
-                    ),
-                );
+                let control = self.cluster.control.as_ref().map_or(String::new(), |control| control.state());
+                return failed("unanswered", format!("{late:?}\n{files:?}\n{control}"));
             };
             self.on_world_event(event)?;
         }
@@ -285,10 +280,7 @@ impl Run {
         let all_forgotten = at_rest.after(4 * settings.host_lease + Duration::from_secs(10));
         let all_arrived = self.cluster.world.now().after(AFTERMATH);
         loop {
-            let pause = self.cluster.world.now().after(Duration::from_millis(100));
-            while let Some(event) = self.cluster.world.next(pause) {
-                self.on_world_event(event)?;
-            }
+            self.pass(Duration::from_millis(100))?;
             self.replace_fenced();
             self.look_after_activities()?;
             self.each(|acting, run| acting.activity.drain(run));
@@ -324,7 +316,10 @@ impl Run {
 
     /// Lets time pass.
     pub(crate) fn pass(&mut self, span: Duration) -> Result<(), Failed> {
-        let until = self.cluster.world.now().after(span);
+        self.pass_until(self.cluster.world.now().after(span))
+    }
+
+    fn pass_until(&mut self, until: Time) -> Result<(), Failed> {
         while let Some(event) = self.cluster.world.next(until) {
             self.on_world_event(event)?;
         }
@@ -374,11 +369,7 @@ impl Run {
         }
         let late = faults.network.delay_max.max(faults.network.held_max);
         let lease = settings.host_lease + settings.host_lease / 4 + 2 * settings.heartbeat;
-        let until = self.healed.after(late + lease);
-        while let Some(event) = self.cluster.world.next(until) {
-            self.on_world_event(event)?;
-        }
-        Ok(())
+        self.pass_until(self.healed.after(late + lease))
     }
 
     pub(crate) fn on_world_event(&mut self, event: WorldEvent) -> Result<(), Failed> {
@@ -468,8 +459,7 @@ impl Run {
                 Ok(())
             }
             Ok(Judged::InPause { name, leases }) => {
-                let longest = self.report.pauses.entry(name).or_default();
-                *longest = leases.max(*longest);
+                self.report.note_pause(name, leases);
                 Ok(())
             }
             Ok(Judged::Excused) => Ok(()),
@@ -484,7 +474,7 @@ impl Run {
 
     /// A client has finished its think time, and issues an operation.
     fn operate(&mut self, slot: HostSlot, node: NodeId, client: usize) {
-        let is_there = self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some();
+        let is_there = self.cluster.node(slot) == node && self.cluster.world.is_up(node);
         // Another reason to go on may have woken it meanwhile. It thinks again when it is answered.
         let is_its = |asked: &PendingOperation| (asked.node, asked.client) == (node, client) && !asked.abandoned;
         if !is_there || self.is_disconnecting(node) || self.cluster.requests.asked().any(is_its) {
@@ -516,21 +506,15 @@ impl Run {
     /// Starts a device, a lock server or the monitor, if it is down.
     pub(crate) fn restart(&mut self, node: NodeId) {
         match node {
-            _ if self.cluster.world.machine(node).is_some() => {}
+            _ if self.cluster.world.is_up(node) => {}
             NodeId::Device(device) if self.cluster.device_notes.dead.contains(&device) => {}
-            NodeId::Device(device) => self.cluster.restart_device(device),
-            NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
-            NodeId::Monitor => self.cluster.restart_monitor(),
-            NodeId::MetadataServer(_) => unreachable!("its process is a host"),
-            NodeId::Host(_) => unreachable!("a host returns as a new generation"),
+            _ => self.cluster.restart(node),
         }
     }
 
     /// Makes power fail at a node, and at all others at its place.
     pub(crate) fn crash(&mut self, node: NodeId) {
-        let is_up = |node: &NodeId| self.cluster.world.machine(*node).is_some();
-        let fallen: Vec<NodeId> = self.cluster.world.places.together(node).into_iter().filter(is_up).collect();
-        fallen.into_iter().for_each(|node| self.crash_alone(node));
+        self.cluster.world.up_together(node).into_iter().for_each(|node| self.crash_alone(node));
     }
 
     /// Ends one node as a loss of power does. The requests of a host then have unknown outcomes.
@@ -555,7 +539,7 @@ impl Run {
     }
 
     pub(crate) fn replace_if_down(&mut self, slot: HostSlot) {
-        let is_down = self.cluster.world.machine(self.cluster.node(slot)).is_none();
+        let is_down = !self.cluster.is_up(slot);
         if is_down && !self.cluster.files.processes.contains(&slot) {
             let boot = Time(self.rng.below(1_000_000_000_000));
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.swarm.drift_ppm()));

@@ -10,7 +10,6 @@ use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::{FOR_EVER, Run};
 use braid_base::Ownership;
-use braid_wire::OwnershipRequest;
 
 const FILE_SYSTEMS: u64 = 3;
 

@@ -4,9 +4,8 @@
 use crate::cluster::{AFTERMATH, Cluster, HostSlot};
 use crate::drawn_volume::MoreVolume;
 use crate::prelude::*;
-use braid_base::BlockRange;
 use braid_machine::ControlRequest;
-use braid_wire::{Failure, Task};
+use braid_wire::Failure;
 
 impl Cluster {
     /// All volumes, the first one first.
@@ -67,8 +66,7 @@ pub(crate) fn tell_monitor(cluster: &mut Cluster, request: ControlRequest) {
 fn manage(cluster: &mut Cluster, by: HostSlot, device: DeviceId, task: Task) -> Result<(), HostError> {
     let until = cluster.world.now().after(AFTERMATH);
     loop {
-        let asked = cluster.ask(by, ArrayRequest::Manage { device, task: task.clone() });
-        match cluster.finish(asked) {
+        match cluster.perform(by, ArrayRequest::Manage { device, task: task.clone() }) {
             // The state of the last reads goes when devices have learned that the reads are answered.
             Err(HostError::Device { failure: Failure::InUse, .. }) if cluster.world.now() < until => {
                 cluster.run_for(Duration::from_millis(100));
@@ -80,9 +78,8 @@ fn manage(cluster: &mut Cluster, by: HostSlot, device: DeviceId, task: Task) -> 
 
 fn tell_hosts(cluster: &mut Cluster, request: &ArrayRequest) -> Result<(), HostError> {
     for slot in cluster.slots().collect::<Vec<_>>() {
-        if cluster.world.machine(cluster.node(slot)).is_some_and(|role| role.host().is_some()) {
-            let asked = cluster.ask(slot, request.clone());
-            cluster.finish(asked)?;
+        if cluster.host(slot).is_some() {
+            cluster.perform(slot, request.clone())?;
         }
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! The workload of clients: reads and writes of every size and alignment, on ranges that several clients share.
 
 use crate::prelude::*;
-use braid_base::BlockRange;
 use braid_check::history::CELL_BYTES;
 
 /// The next operation of a client. Offsets and lengths are in bytes.

@@ -242,15 +242,11 @@ impl Bench {
             self.take(Input::Wake);
             wakes += 1;
             assert!(wakes < WAKES_MAX, "{:?} is to be woken again and again", self.role);
-            if self.disk_is_fast() {
+            if self.grammar.choices.chance(90) {
                 self.run_disk();
             }
         }
         self.go_to(end);
-    }
-
-    fn disk_is_fast(&mut self) -> bool {
-        self.grammar.choices.chance(90)
     }
 
     fn go_to(&mut self, time: Time) {

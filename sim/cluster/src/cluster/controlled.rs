@@ -137,11 +137,11 @@ impl Cluster {
     /// The slot of a host that is up.
     pub(crate) fn slot_of(&self, host: Generation) -> Option<HostSlot> {
         let node = NodeId::Host(host);
-        self.slot(node).filter(|_| self.world.machine(node).is_some())
+        self.slot(node).filter(|_| self.world.is_up(node))
     }
 
     /// The generation that is in a host's slot now.
-    pub(crate) fn generation(&self, slot: HostSlot) -> Generation {
+    pub fn generation(&self, slot: HostSlot) -> Generation {
         let NodeId::Host(own) = self.node(slot) else { unreachable!("host slots hold hosts") };
         own
     }

@@ -3,7 +3,6 @@
 use super::Cluster;
 use crate::prelude::*;
 use crate::role::{Role, device_of, monitor_of};
-use braid_device::Service;
 use braid_machine::DiskError;
 use braid_store::StoreError;
 
@@ -51,7 +50,7 @@ impl DeviceNotes {
 impl Cluster {
     /// Replaces the disk of a device that is down by an empty one.
     pub fn swap_disk(&mut self, device: DeviceId, disk: DiskId) {
-        assert!(self.world.machine(NodeId::Device(device)).is_none(), "the device is down");
+        assert!(!self.world.is_up(NodeId::Device(device)), "the device is down");
         let fresh = self.empty_disk(device, disk);
         *self.world.disk_mut(NodeId::Device(device)).expect("devices have disks") = fresh;
     }
@@ -65,8 +64,6 @@ pub(crate) fn is_any_disk_changing(cluster: &Cluster) -> bool {
 
 /// True if a device is in and has this disk.
 pub(crate) fn is_whole_with(cluster: &Cluster, device: DeviceId, disk: DiskId) -> bool {
-    let is_in = |membership: &Membership| {
-        membership.member(device).is_some_and(|member| member.member_state == MemberState::In)
-    };
-    cluster.device_notes.disks.get(&device) == Some(&disk) && cluster.membership().is_some_and(is_in)
+    let is_in = cluster.member_state(device) == Some(MemberState::In);
+    is_in && cluster.device_notes.disks.get(&device) == Some(&disk)
 }

@@ -6,9 +6,7 @@ use crate::control::store::volume_entry;
 use crate::prelude::*;
 use crate::role::HostSlot;
 use braid_control_protocol::{Change, Creation, Error, Migration, Operation, Timing, VolumeChange};
-use braid_description::Subject;
 use braid_layout::Placement;
-use braid_ordering::Ordering;
 
 /// The longest time that a scenario waits for a change.
 const CHANGE_MAX: Duration = Duration::from_secs(120);

@@ -4,12 +4,9 @@ use super::{Cluster, as_on, first_byte};
 use crate::prelude::*;
 use crate::role::HostSlot;
 use crate::workload::ClientOperation;
-use braid_base::BlockRange;
 use braid_check::history::CELL_BYTES;
 use braid_check::{Cells, Client, FileOperationId, ObjectOperationId, OperationId, Tag};
-use braid_machine::{HostRequest, MountRequest};
-use braid_ordering::Ordering;
-use braid_wire::OwnershipRequest;
+use braid_machine::HostRequest;
 
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
@@ -70,6 +67,11 @@ impl Requests {
     /// Requests in progress.
     pub fn asked(&self) -> impl Iterator<Item = &PendingOperation> {
         self.pending.values()
+    }
+
+    /// True if a request is in progress.
+    pub fn is_open(&self, op: OpId) -> bool {
+        self.pending.contains_key(&op)
     }
 
     /// True if a request was answered, and its answer was not fetched yet.

@@ -1,10 +1,8 @@
 //! The state of the administrators: what they perform, and what they ask of their own processes, which is done elsewhere
 //! ([`super::file_system_work`]).
 
-use braid_base::{FileSystemId, Generation};
+use crate::prelude::*;
 use braid_control_protocol::{Announcement, Done, Error, Operation, OperationKind, Question, Tag};
-use braid_description::Subject;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Names an administrator: a host may have several, of which some settle, and some wait for the ends of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,16 +4,12 @@
 use super::administrator_state::{Administrator, Name, OwnQuestion};
 use super::context::{Context, Event, Purpose};
 use super::{ChangeOptions, ControlPlane};
-use braid_base::{DeviceId, Generation, LockServerId, MemberState, NodeId, VolumeId};
+use crate::prelude::*;
 use braid_control_protocol::{
     Answer, Creation, Deletion, DeviceChange, Done, Effect, Error, Input, OperationKind, Question, Stage, Tag, Timing,
     VolumeChange, VolumeRecord, VolumeState,
 };
-use braid_description::Subject;
-use braid_host::Host;
-use braid_machine::{ArrayRequest, HostRequest, JobRequest};
-use braid_wire::Task;
-use std::time::Duration;
+use braid_machine::HostRequest;
 
 /// The pause before something is looked at again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -209,7 +205,7 @@ fn seen(cx: &Context, own: Name, volume: VolumeId, question: &Question) -> Answe
         }
         Question::MonitorKnows { .. } => cx.membership().is_some(),
         Question::LockServersServe => {
-            let is_up = |server: &LockServerId| cx.world.machine(NodeId::LockServer(*server)).is_some();
+            let is_up = |server: &LockServerId| cx.world.is_up(NodeId::LockServer(*server));
             !cx.lock_servers.is_empty() && cx.lock_servers.iter().all(is_up)
         }
         Question::CopyProgress => {

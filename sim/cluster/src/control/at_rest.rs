@@ -3,9 +3,8 @@
 use super::ControlPlane;
 use super::store::{LAST_FILE_SYSTEM, Store};
 use crate::cluster::{Cluster, Failed, failed};
-use braid_base::{DeviceId, FileSystemId, VolumeId};
+use crate::prelude::*;
 use braid_description::FileSystemState;
-use braid_membership::Monitor;
 
 /// Checks that no hold is left: at rest, every change is complete or reverted, all hosts know it, and no administrator is at work.
 pub(crate) fn check_hold(cluster: &Cluster) -> Result<(), Failed> {

@@ -3,11 +3,10 @@
 use super::ControlPlane;
 use super::administrator_state::Name;
 use super::context::{Action, Context, Event, Report};
-use braid_base::Generation;
+use crate::prelude::*;
 use braid_control_protocol::{Answer, Command, HostLease, ServerLease, Tag};
-use braid_description::{Applied, Refusal, Subject};
+use braid_description::{Applied, Refusal};
 use braid_host_leases::Lease;
-use std::time::Duration;
 
 /// A command whose answer is missing for so long counts as unanswered.
 const UNANSWERED: Duration = Duration::from_millis(500);

@@ -2,16 +2,11 @@
 
 use super::administrator_state::Name;
 use crate::file_records::FileRecords;
+use crate::prelude::*;
 use crate::role::{self, Role, monitor_of};
-use braid_base::{DeviceId, DiskId, Generation, LockServerId, Membership, NodeId, Time, VolumeId};
 use braid_control_protocol::{Answer, Command, HostEvent, Tag, VolumeRecord};
-use braid_description::Subject;
-use braid_host::Host;
 use braid_host_leases::{Answer as FencerAnswer, Heartbeat, LeaseTime, Question as FencerQuestion};
 use braid_machine::HostRequest;
-use braid_world::World;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// What a lease says of the metadata server in its process, if it owns a shard.
 pub(super) type Report = Option<braid_control_protocol::ServerLease>;
@@ -94,7 +89,7 @@ impl Context<'_> {
     /// True if a host is in a slot, and up.
     pub fn is_up(&self, host: Generation) -> bool {
         let node = NodeId::Host(host);
-        self.hosts.contains(&node) && self.world.machine(node).is_some()
+        self.hosts.contains(&node) && self.world.is_up(node)
     }
 
     pub fn is_stalled(&self, host: Generation) -> bool {

@@ -5,12 +5,9 @@ use super::store::device_entry;
 use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::HostSlot;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::{DeviceId, Rng};
 use braid_control_protocol::{DeviceChange, Operation, Timing};
-use braid_description::Subject;
-use braid_ordering::Ordering;
-use std::time::Duration;
 
 /// There are at most so many devices beside the first ones.
 const DEVICES_MAX: usize = 2;

@@ -5,10 +5,8 @@ use super::ControlPlane;
 use super::context::{Action, Context, Event, Purpose, Report};
 use super::fencing::{FencerProcess, Fencing};
 use crate::failed::Failed;
-use braid_base::{Generation, Time};
+use crate::prelude::*;
 use braid_host_leases::{Answer, Fence, Fencer, LeaseTable, LeaseTime, Question, SweepLimits, Write};
-use braid_machine::ArrayRequest;
-use std::time::Duration;
 
 /// A question whose answer is missing for so long counts as unanswered.
 const UNANSWERED: Duration = Duration::from_millis(500);

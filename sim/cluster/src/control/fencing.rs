@@ -2,10 +2,8 @@
 //! the fencers that find them ([`super::fencers`]).
 
 use super::options::SilenceOptions;
-use braid_base::{Generation, Rng, Time};
+use crate::prelude::*;
 use braid_host_leases::Fencer;
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The longest silence, which ends before the array must be at rest.
 const SILENCE_MAX: Duration = Duration::from_secs(15);

@@ -4,14 +4,10 @@
 use super::servers::{end_process, start_process};
 use crate::cluster::{Cluster, Failed, failed};
 use crate::file_records::FileSystem;
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::{FileSystemId, InodeId, NodeId, Time};
-use braid_machine::{
-    ArrayRequest, FileHandle, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, MountRequest, OpId,
-};
-use braid_wire::{FileCommand, FileResult, Owner};
-use bytes::Bytes;
-use std::collections::BTreeMap;
+use braid_machine::FileHandle;
+use braid_wire::{FileCommand, Owner};
 
 /// The bytes of a file.
 const FILE_BYTES: usize = 9_000;
@@ -85,11 +81,11 @@ impl Users {
     /// Forgets those that have died, and ends those whose file system is being deleted.
     pub fn look(&mut self, run: &mut Run, is_ready: impl Fn(&Cluster, FileSystemId) -> bool) {
         self.users.retain(|user| {
-            let is_up = run.cluster.world.machine(user.node).is_some();
+            let is_up = run.cluster.world.is_up(user.node);
             if is_up && !is_ready(&run.cluster, user.system.id) {
                 run.crash(user.node);
             }
-            is_up && run.cluster.world.machine(user.node).is_some()
+            is_up && run.cluster.world.is_up(user.node)
         });
     }
 

@@ -8,18 +8,16 @@ use super::store::volume_entry;
 use crate::cluster::{ARRAY, Cluster};
 use crate::drawn_volume::MoreVolume;
 use crate::file_records::FileSystem;
+use crate::prelude::*;
 use crate::role::Role;
 use crate::swarm::Run;
-use braid_base::{FileSystemId, NodeId, Ownership, Rng, Time, VolumeId};
+use braid_base::Ownership;
 use braid_control_protocol::{Answer, Creation, Deletion, Error, Operation, Question, Tag, Timing};
-use braid_description::{FileSystemEntry, Subject};
-use braid_machine::{HostError, HostOutcome, HostSuccess, OpId, Patience, VolumeRequest};
-use braid_metadata::{Collected, MetadataService, NodeState, Purpose, check_together};
+use braid_description::FileSystemEntry;
+use braid_metadata::{Collected, MetadataService, Purpose, check_together};
 use braid_namespace::check::Finding;
-use braid_wire::{OwnershipRefused, OwnershipRequest};
-use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use braid_wire::OwnershipRefused;
+use std::collections::VecDeque;
 
 /// So many numbers are tried for a new volume.
 const NUMBERS_TRIED: u32 = 10;
@@ -101,7 +99,7 @@ impl Works {
                     Some(end) => answer(run, (work.by, work.tag), end),
                 }
             } else if let Doing::Examining { node, .. } = work.doing
-                && run.cluster.world.machine(node).is_some()
+                && run.cluster.world.is_up(node)
             {
                 // The process that examines a shard dies with its administrator.
                 run.crash(node);

@@ -12,20 +12,14 @@ use crate::drawn_volume::MoreVolume;
 use crate::file_options::ShardOptions;
 use crate::file_records::FileSystem;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Rng, Time};
 use braid_control_protocol::{
     Done, Error, FileSystemCheck, FileSystemCreation, FileSystemDeletion, FileSystemTiming, Operation,
 };
-use braid_description::{FileSystemEntry, FileSystemState, ShardsEntry, Subject};
-use braid_layout::Layout;
-use braid_machine::{HostError, HostOutcome, OpId};
+use braid_description::{FileSystemEntry, FileSystemState, ShardsEntry};
 use braid_metadata::VOLUME_BYTES_MIN;
 use braid_namespace::check::Finding;
-use braid_ordering::Ordering;
-use braid_world::FaultKind;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// How often processes look at the store.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -3,11 +3,9 @@
 
 use super::ControlPlane;
 use super::context::{Context, Event, Purpose};
-use braid_base::Generation;
+use crate::prelude::*;
 use braid_control_protocol::{HostAction, HostControl, HostEvent, HostStep};
-use braid_host::Host;
 use braid_host_leases::{Renewer, StopReason};
-use std::time::Duration;
 
 /// The pause before a suspended host is looked at again.
 const PAUSE: Duration = Duration::from_millis(20);

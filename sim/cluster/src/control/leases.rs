@@ -1,9 +1,8 @@
 //! Leases in the simulated store: the table is that of real arrays (`braid_host_leases`), its records are in memory.
 
 use super::context::Report;
-use braid_base::Generation;
+use crate::prelude::*;
 use braid_host_leases::{Heartbeat, LeaseRecords, LeaseTable, LeaseTime, Write};
-use std::collections::BTreeSet;
 
 /// The leases of hosts, and what was true of them.
 pub(crate) struct LeaseStore {

@@ -1,7 +1,7 @@
 //! The options of runs in which the ordering of the volume changes, the volume moves, or volumes are created and deleted, while clients use
 //! them, and administrators die or are suspended at every step; and of runs with silent hosts.
 
-use std::time::Duration;
+use crate::prelude::*;
 
 /// How often hosts are silent, and what happens to those that fence them.
 #[derive(Clone, Debug)]

@@ -5,12 +5,10 @@ use super::ControlPlane;
 use super::context::{Context, Event, Report};
 use super::fencing::{Fencing, Outage, RenewalFate};
 use crate::failed::Failed;
+use crate::prelude::*;
 use crate::role::Role;
-use braid_base::{Generation, NodeId, Time};
 use braid_control_protocol::{HostEvent, ServerLease, Version};
 use braid_host_leases::{Heartbeat, LeaseTime, RenewerInput};
-use braid_metadata::NodeState;
-use std::time::Duration;
 
 impl ControlPlane {
     /// A generation for a host that starts.

@@ -4,15 +4,10 @@ use super::ChangeOptions;
 use crate::activity::{Activity, Draw, Feature, pick};
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::{BLOCK_BYTES, Rng};
 use braid_control_protocol::{Change, Migration, Operation, Timing, VolumeChange};
-use braid_description::Subject;
-use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
-use braid_machine::HostError;
-use braid_ordering::Ordering;
-use braid_world::FaultKind;
-use std::time::Duration;
+use braid_layout::Placement;
 
 /// Where the volume grows, it does by at most so many stripes of its first layout.
 const STRIPES_ADDED_MAX: u64 = 4;

@@ -6,18 +6,15 @@ use crate::cluster::{Cluster, Failed, failed};
 use crate::file_options::ShardOptions;
 use crate::file_records::{FileSystem, FileSystemShard};
 use crate::hosts;
+use crate::prelude::*;
 use crate::role::{Role, metadata_server_of};
 use crate::swarm::Run;
-use braid_base::{FileSystemId, Generation, NodeId, Rng, Time};
-use braid_control_protocol::{Announcement, HoldingHost};
+use braid_control_protocol::Announcement;
 use braid_description::{FileSystemEntry, FileSystemState};
-use braid_host::Host;
-use braid_machine::{HostError, MountRequest, OpId, ServerRequest};
+use braid_machine::ServerRequest;
 use braid_metadata::{
-    EntryState, LifecycleInput, LifecycleStep, MetadataLifecycle, MetadataService, NodeState, Observation, Purpose,
+    EntryState, LifecycleInput, LifecycleStep, MetadataLifecycle, MetadataService, Observation, Purpose,
 };
-use braid_wire::OwnershipRequest;
-use std::time::Duration;
 
 /// A process that has ended is followed by another one within this time, in milliseconds.
 const DOWN_MAX: u64 = 1_000;
@@ -87,7 +84,7 @@ impl Servers {
 
     fn look_at(&mut self, run: &mut Run, server: &mut Server, is_ready: bool) -> Result<(), Failed> {
         let now = run.cluster.world.now();
-        if server.node.is_some_and(|node| run.cluster.world.machine(node).is_none()) {
+        if server.node.is_some_and(|node| !run.cluster.world.is_up(node)) {
             self.end(run, server);
         }
         let (id, file_system) = (server.id(), server.system.id);
@@ -175,7 +172,7 @@ impl Servers {
 
     /// The process has died, or ends because of an error: another one follows.
     fn end(&mut self, run: &mut Run, server: &mut Server) {
-        if let Some(node) = server.node.take().filter(|node| run.cluster.world.machine(*node).is_some()) {
+        if let Some(node) = server.node.take().filter(|node| run.cluster.world.is_up(*node)) {
             run.crash_plans.remove(&node);
             run.crash(node);
         }
@@ -224,7 +221,7 @@ fn is_announced(cluster: &Cluster, file_system: FileSystemId, announcement: Anno
 pub(super) fn start_process(run: &mut Run, role: impl FnOnce(HoldingHost<Host>, Generation) -> Role) -> NodeId {
     let cluster = &mut run.cluster;
     let clock = hosts::clock(cluster);
-    let is_free = |slot| cluster.world.machine(cluster.node(slot)).is_none();
+    let is_free = |slot| !cluster.is_up(slot);
     let free = cluster.files.processes.iter().copied().find(|slot| is_free(*slot));
     match free {
         Some(slot) => {
@@ -243,7 +240,7 @@ pub(super) fn start_process(run: &mut Run, role: impl FnOnce(HoldingHost<Host>, 
 /// A process ends in order, if it is up.
 pub(super) fn end_process(run: &mut Run, node: NodeId) {
     let NodeId::Host(host) = node else { unreachable!("processes are hosts") };
-    if run.cluster.world.machine(node).is_some() {
+    if run.cluster.world.is_up(node) {
         run.cluster.with_control(|control, cx| control.release_lease(cx, host));
         run.crash_plans.remove(&node);
         run.crash(node);

@@ -4,10 +4,8 @@ use super::SilenceOptions;
 use super::reordering_and_migration::NOT_PLAIN;
 use crate::activity::{Activity, Draw, Feature, pick};
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
-use braid_base::Rng;
-use braid_machine::HostError;
-use std::time::Duration;
 
 impl Feature for SilenceOptions {
     const NAME: &'static str = "silent-hosts";

@@ -2,9 +2,9 @@
 
 use super::ControlPlane;
 use super::context::{Context, Event, Purpose};
+use crate::prelude::*;
 use braid_control_protocol::{Answer, HostEvent};
 use braid_host_leases::Answer as FencerAnswer;
-use braid_machine::{HostError, HostOutcome, HostSuccess};
 use braid_wire::Failure;
 
 impl ControlPlane {

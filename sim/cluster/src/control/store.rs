@@ -2,11 +2,10 @@
 //! (`braid_description`).
 
 use super::leases::LeaseStore;
-use braid_base::{ArrayId, DeviceId, DiskId, Generation, VolumeId};
+use crate::prelude::*;
+use braid_base::ArrayId;
 use braid_control_protocol::{self as protocol, DeviceRecord, Version, VolumeRecord};
 use braid_description::{ArrayDescription, Creation, DeviceEntry, DeviceState, DiskEntry, VolumeEntry, VolumeState};
-use braid_layout::VolumeDescription;
-use std::collections::BTreeMap;
 
 /// File systems of the run have higher numbers: the others are those of other activities.
 pub(super) const LAST_FILE_SYSTEM: u16 = 100;

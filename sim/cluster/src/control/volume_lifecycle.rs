@@ -6,13 +6,10 @@ use crate::activity::{Activity, Draw, Feature};
 use crate::cluster::{Cluster, HostSlot};
 use crate::drawn_volume::MoreVolume;
 use crate::options::Options;
+use crate::prelude::*;
 use crate::swarm::Run;
 use crate::workload::Workload;
-use braid_base::{Rng, VolumeId};
 use braid_control_protocol::{Creation, Deletion, Operation, Timing};
-use braid_description::Subject;
-use braid_machine::Patience;
-use braid_ordering::Ordering;
 
 /// There are at most so many volumes beside the first one.
 const VOLUMES_MAX: usize = 3;

@@ -7,7 +7,7 @@
 use super::{COUNTER, NUMBER, ObjectChoice, ObjectOptions, ObjectWorkload, WORD, command, get, request, set};
 use crate::prelude::*;
 use braid_objects::attribute_volume::FIRST_SPREAD_OBJECT;
-use braid_wire::{Action, AttributeName, ObjectCommand, SetAttribute, When};
+use braid_wire::{Action, SetAttribute, When};
 
 /// The attribute volume, in place of a device.
 pub const ATTRIBUTE_VOLUME: DeviceId = DeviceId(u16::MAX);

@@ -30,10 +30,6 @@ impl Run {
         *self.report.unknown.entry(error).or_default() += 1;
     }
 
-    pub(super) fn count_machines(&mut self) {
-        self.cluster.world.up().into_iter().for_each(|node| self.count_machine(node));
-    }
-
     /// Adds a machine's counters to the report, before the machine dies or the run ends.
     pub(crate) fn count_machine(&mut self, node: NodeId) {
         match self.cluster.world.machine(node) {
