@@ -9,7 +9,7 @@ const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(200);
 
 fn array_with_object() -> (Cluster, HostSlot, HostSlot) {
-    let (mut array, a, b) = array_of(Options { ordering: Ordering::Timestamp, ..Options::calm("raid5:4+1", 5, 1, 3) });
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
     array.make_objects(a, HERE, [OBJECT.0]);
     (array, a, b)
 }
@@ -19,19 +19,9 @@ fn asks(array: &mut Cluster, host: HostSlot, command: ObjectCommand, patience: D
     array.ask(host, ObjectsRequest::Execute { device: HERE, request, patience })
 }
 
-fn addition() -> ObjectCommand {
-    command(OBJECT, Action::FetchAndAdd { name: COUNTER, add: 1, original: false })
-}
-
 fn counted(array: &mut Cluster, host: HostSlot) -> i64 {
     let op = asks(array, host, get(OBJECT, COUNTER), LONG);
-    match array.finish(op) {
-        Ok(HostSuccess::Objects(mut results)) => match &results.remove(0).values[0][..] {
-            [] => 0,
-            value => i64::from_be_bytes(value.try_into().expect("numbers have eight bytes")),
-        },
-        other => panic!("the counter can't be read: {other:?}"),
-    }
+    number_in(&result_of(array.finish(op)))
 }
 
 /// The fates of a host's object requests, by the order in which they were issued. All copies of a request have the same fate.
@@ -40,14 +30,12 @@ type Fates = Rc<RefCell<Box<dyn Fn(usize) -> Verdict>>>;
 fn decide_fates(array: &mut Cluster, node: NodeId) -> Fates {
     let fates: Fates = Rc::new(RefCell::new(Box::new(|_| Verdict::Pass)));
     let (decided, mut seen) = (Rc::clone(&fates), BTreeSet::new());
-    array.world.network.set_rule(move |from, _, message| {
-        let Message::Request(request) = message else { return Verdict::Pass };
-        let Command::Objects { sequence, .. } = request.command else { return Verdict::Pass };
-        if from != node {
-            return Verdict::Pass;
+    array.world.network.set_rule(move |from, _, message| match command_of(message) {
+        Some(Command::Objects { sequence, .. }) if from == node => {
+            seen.insert(*sequence);
+            (decided.borrow())(seen.range(..sequence).count())
         }
-        seen.insert(sequence);
-        (decided.borrow())(seen.range(..sequence).count())
+        _ => Verdict::Pass,
     });
     fates
 }
@@ -61,8 +49,8 @@ fn the_last_of_many_that_were_given_up_never_happens_once_something_later_was_an
     let node = array.node(a);
     let fates = decide_fates(&mut array, node);
     *fates.borrow_mut() = Box::new(|number| if number == MANY { Verdict::Delay(LATE) } else { Verdict::Drop });
-    let oldest = asks(&mut array, a, addition(), LONG);
-    let many: Vec<OpId> = (0..MANY).map(|_| asks(&mut array, a, addition(), SHORT)).collect();
+    let oldest = asks(&mut array, a, addition(OBJECT), LONG);
+    let many: Vec<OpId> = (0..MANY).map(|_| asks(&mut array, a, addition(OBJECT), SHORT)).collect();
     for op in many {
         let outcome = array.finish(op);
         assert!(matches!(outcome, Err(HostError::TimedOut { .. })), "{outcome:?}");

@@ -1,7 +1,8 @@
 //! Scenarios of attribute volumes: each request is executed once or not at all, and survives all failures that volumes survive.
 
+use crate::healing::scrub;
 use crate::story::*;
-use braid_wire::{CommandResult, ObjectFailure, ObjectRefusal, SetAttribute};
+use braid_wire::{ObjectFailure, ObjectRefusal, SetAttribute};
 use braid_world::Bound;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -36,16 +37,11 @@ fn get(names: Vec<AttributeName>) -> ObjectCommand {
 }
 
 fn done(array: &mut Cluster, host: HostSlot, command: ObjectCommand) -> CommandResult {
-    let op = array.ask(host, request(array, command, LONG));
-    match array.finish(op) {
-        Ok(HostSuccess::Objects(mut results)) => results.pop().expect("the request had one command"),
-        other => panic!("the request failed: {other:?}"),
-    }
+    result_of(array.perform(host, request(array, command, LONG)))
 }
 
 fn value(array: &mut Cluster, host: HostSlot, number: u32) -> i64 {
-    let result = done(array, host, get(vec![counter(number)]));
-    result.values[0][..].try_into().map_or(0, i64::from_be_bytes)
+    number_in(&done(array, host, get(vec![counter(number)])))
 }
 
 /// Makes messages get lost, duplicated and late.
@@ -63,15 +59,10 @@ fn disturb(array: &mut Cluster, seed: u64) {
 fn all_is_well(array: &mut Cluster, host: HostSlot) {
     array.world.network.heal();
     array.run_for(A_WHILE);
-    let volume = array.volume();
-    let scrub = JobRequest::Scrub { volume: volume.id, stripes: 0..volume.stripes(), repair: false, recompute: false };
-    let op = array.ask(host, scrub);
-    match array.finish(op) {
-        Ok(HostSuccess::Scrubbed(ScrubReport { lost: 0, mismatched: 0, .. })) => {}
-        other => panic!("the copies differ: {other:?}"),
-    }
+    let ScrubReport { lost, mismatched, .. } = scrub(array, host, false);
+    assert_eq!((lost, mismatched), (0, 0), "the copies differ");
     array.run_for(Duration::from_secs(1));
-    let idle = |slot| array.role(slot).and_then(Role::host).is_none_or(|host| host.is_idle());
+    let idle = |slot| array.host(slot).is_none_or(|host| host.is_idle());
     assert!(array.slots().all(idle), "an operation is still in progress");
 }
 
@@ -169,10 +160,7 @@ impl Crowd {
             self.tally.unknown[number as usize] += 1;
         }
         array.run_for(Duration::from_micros(self.rng.below(1_500)));
-        let node = array.node(host);
-        array.crash(node);
-        array.requests.forget(node);
-        array.replace_host(host, LocalClock::exact(array.world.now()));
+        replace_host(array, host);
     }
 }
 
@@ -208,7 +196,7 @@ fn a_device_that_returns_has_what_it_missed_and_can_stand_in_for_the_other() {
         crowd.rounds(&mut array, 3);
         for number in [0, 1, 2, 3] {
             crowd.lose_a_device(&mut array, number);
-            wait_until(&mut array, "the device is out", |array| member_state(array, number) == Some(MemberState::Out));
+            wait_out(&mut array, number);
             crowd.rounds(&mut array, 3);
             welcome(&mut array, number);
             crowd.rounds(&mut array, 1);
@@ -254,10 +242,7 @@ fn of_concurrent_swaps_of_the_same_value_one_succeeds() {
         disturb(&mut array, 3);
         for was in 0..12 {
             let asked = hosts.map(|host| array.ask(host, request(&array, swap(was), LONG)));
-            let swapped = asked.map(|op| match array.finish(op) {
-                Ok(HostSuccess::Objects(results)) => results[0].action.clone(),
-                other => panic!("the request failed: {other:?}"),
-            });
+            let swapped = asked.map(|op| result_of(array.finish(op)).action);
             let won = ActionResult::Compared { swapped: true, original: None };
             assert_eq!(swapped.iter().filter(|action| **action == won).count(), 1, "{ordering:?}: {swapped:?}");
         }
@@ -278,10 +263,7 @@ fn hundreds_of_requests_about_one_bucket_at_once_are_done_in_their_time() {
     for host in hosts {
         asked.extend((0..OF_A_HOST).map(|_| array.ask(host, request(&array, add(0), LONG))));
     }
-    for op in asked {
-        let outcome = array.finish(op);
-        assert!(matches!(outcome, Ok(HostSuccess::Objects(_))), "{outcome:?}");
-    }
+    all_succeed(&mut array, asked, "an addition");
     all_is_well(&mut array, b);
     assert_eq!(value(&mut array, a, 0), (hosts.len() * OF_A_HOST) as i64);
 }
@@ -315,7 +297,6 @@ fn of_a_host_that_dies_on_its_way_all_is_there_or_nothing() {
         array.ask(a, request(&array, set(2), LONG));
         array.run_for(Duration::from_millis(50));
         array.crash(node);
-        array.requests.forget(node);
         array.world.network.heal();
         let found = done(&mut array, b, get(names.to_vec())).values;
         assert!(found.iter().all(|value| *value == vec![expected; 9_000]), "after {arrive} writes");

@@ -6,10 +6,6 @@ fn array(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     array_of(Options { ordering, lock_servers: 1, ..Options::calm("raid5:4+1", 5, 1, 3) })
 }
 
-fn is_task(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if matches!(request.command, Command::Manage { .. }))
-}
-
 #[test]
 fn a_host_with_an_old_ordering_is_refused_and_harms_no_data() {
     for real in Ordering::ALL {
@@ -17,21 +13,11 @@ fn a_host_with_an_old_ordering_is_refused_and_harms_no_data() {
         for mistaken in Ordering::ALL.into_iter().filter(|ordering| *ordering != real) {
             write(&mut array, a, 0, BLOCK);
             let volume = VolumeDescription { ordering: mistaken, ..array.volume().clone() };
-            let id = volume.id;
-            let adopted = array.ask(b, ArrayRequest::AdoptVolume { volume });
-            assert_eq!(array.finish(adopted), DONE);
-            for request in [
-                VolumeRequest::Read { volume: id, offset: 0, length: BLOCK as usize, patience: Patience::Host },
-                VolumeRequest::Zero { volume: id, offset: 0, length: BLOCK, patience: Patience::Host },
-                VolumeRequest::Zero { volume: id, offset: 0, length: 4 * BLOCK, patience: Patience::Host },
-            ] {
-                let asked = array.ask(b, request);
-                let outcome = array.finish(asked);
-                let wrong = Failure::WrongOrdering;
-                assert!(
-                    matches!(&outcome, Err(HostError::Device { failure, .. }) if *failure == wrong),
-                    "{real}, taken for {mistaken}: {outcome:?}"
-                );
+            assert_eq!(array.perform(b, ArrayRequest::AdoptVolume { volume }), DONE);
+            let read = outcome_of_read(&mut array, b, 0);
+            for outcome in [read, zero(&mut array, b, 0, BLOCK), zero(&mut array, b, 0, 4 * BLOCK)] {
+                let is_refused = matches!(outcome, Err(HostError::Device { failure: Failure::WrongOrdering, .. }));
+                assert!(is_refused, "{real}, taken for {mistaken}: {outcome:?}");
             }
         }
         // The zeros must not take effect.
@@ -52,8 +38,8 @@ fn an_ordering_does_not_change_under_a_transaction() {
         let other = if ordering == Ordering::Timestamp { Ordering::DeviceLock } else { Ordering::Timestamp };
         let (device, object) = (DeviceId(0), array.volume().id.object());
         let task = Task::SetOrdering { object, ordering: other };
-        let asked = array.ask(b, ArrayRequest::Manage { device, task });
-        assert_eq!(array.finish(asked), Err(HostError::Device { device, failure: Failure::InUse }), "{ordering}");
+        let changed = array.perform(b, ArrayRequest::Manage { device, task });
+        assert_eq!(changed, Err(HostError::Device { device, failure: Failure::InUse }), "{ordering}");
         array.world.network.heal();
         assert_eq!(array.finish(first), DONE);
         array.run_for(Duration::from_secs(1));
@@ -75,9 +61,7 @@ fn a_volume_goes_through_all_orderings_and_back() {
             if ordering != Ordering::None {
                 writes.push(array.write(b, (round + 1) * BLOCK, 4 * BLOCK));
             }
-            for write in writes {
-                assert_eq!(array.finish(write), DONE, "{ordering}");
-            }
+            all_succeed(&mut array, writes, ordering);
         }
     }
     all_is_well(array);
@@ -110,10 +94,8 @@ fn an_administrator_that_was_suspended_and_taken_over_changes_nothing() {
 #[test]
 fn a_change_that_waits_for_a_device_keeps_no_other_volume_on_hold() {
     let (mut array, a, _) = array(Ordering::Timestamp);
-    let (first, second) = (array.volume().id, VolumeId(array.volume().id.0 + 1));
-    let layout = Layout::new("raid1:2".parse().unwrap(), 2, 1).unwrap();
-    let devices = vec![DeviceId(1), DeviceId(2)];
-    let volume = VolumeDescription { id: second, bytes: 8 * BLOCK, layout, devices, ..array.volume().clone() };
+    let volume = another_volume(&array, [1, 2]);
+    let (first, second) = (array.volume().id, volume.id);
     array.operator(a).begin_creation(volume);
     array.run_for(Duration::from_secs(1));
     // Devices 0 and 1 are not told of the changes, and the administrator of both dies. Then only device 0 is not.

@@ -6,19 +6,12 @@ fn array(ordering: Ordering, atomicity: Atomicity) -> (Cluster, HostSlot, HostSl
     array_of(ordered(ordering, Options { atomicity, ..Options::calm("raid5:4+1", 5, 1, 3) }))
 }
 
-fn bytes(outcome: HostOutcome) -> Vec<u8> {
-    match outcome {
-        Ok(HostSuccess::Data(parts)) => parts.concat(),
-        other => panic!("the block can't be read: {other:?}"),
-    }
-}
-
 fn suspects(array: &Cluster) -> usize {
     array.devices().into_iter().filter_map(|id| array.device(id)).map(|device| device.suspects()).sum()
 }
 
 fn recomputed(array: &Cluster) -> u64 {
-    let hosts = array.slots().filter_map(|slot| array.role(slot).and_then(Role::host));
+    let hosts = array.slots().filter_map(|slot| array.host(slot));
     hosts.map(|host| host.counters().rows_recomputed).sum()
 }
 
@@ -46,19 +39,15 @@ fn a_parity_resync_ends_when_its_device_is_taken_out() {
         write(&mut array, a, 0, 4 * BLOCK);
         die_between_two_writes(&mut array, a);
         // The recomputed parity does not reach device 4 before that is taken out.
-        let recomputes = Rc::new(Cell::new(false));
-        let seen = recomputes.clone();
-        array.world.network.drop_if(move |_, to, message| {
-            let lost = is_write(message) && to == device(4);
-            seen.set(seen.get() || lost);
-            lost
-        });
-        wait_until(&mut array, "the parity is recomputed", |_| recomputes.get());
+        let recomputed = judge(&mut array, Verdict::Drop, |_, to, message| is_write(message) && to == device(4));
+        wait_until(&mut array, "the parity is recomputed", |_| recomputed.get() > 0);
         lose(&mut array, 4);
         write(&mut array, b, 0, 4 * BLOCK);
         array.run_for(A_WHILE);
-        let Some(Role::Host(host)) = array.world.machine(array.node(b)) else { panic!("the host is up") };
-        assert!(host.host().is_idle(), "{ordering}: the host waits for no device that is out");
+        assert!(
+            array.host(b).is_some_and(|host| host.is_idle()),
+            "{ordering}: the host waits for no device that is out"
+        );
         array.world.network.heal();
         all_is_well_back_with(array, 4);
     }
@@ -71,10 +60,7 @@ fn a_small_write_waits_until_its_stripe_is_resynchronised() {
         write(&mut array, a, 0, 4 * BLOCK);
         die_between_two_writes(&mut array, a);
         // After the lease of the dead host, and before any host learns of its transactions.
-        array.world.network.drop_if(|from, _, message| {
-            let heartbeat = matches!(message, Message::Request(request) if request.command == Command::Heartbeat);
-            heartbeat && matches!(from, NodeId::Host(_))
-        });
+        array.world.network.drop_if(|_, _, message| command_of(message) == Some(&Command::Heartbeat));
         for _ in 0..16 {
             content(&mut array, b, 8 * BLOCK, 4 * BLOCK);
             content(&mut array, b, 4 * BLOCK, 4 * BLOCK);
@@ -84,9 +70,8 @@ fn a_small_write_waits_until_its_stripe_is_resynchronised() {
         // Block 1 is on device 1; the parity is suspect.
         let small = array.write(b, BLOCK, BLOCK);
         array.run_for(Duration::from_secs(1));
-        assert!(array.requests.asked().any(|asked| asked.op == small), "{ordering}: no write uses suspect parity");
-        let read = array.read(b, 0, 4 * BLOCK);
-        assert!(array.finish(read).is_ok(), "{ordering}: plain reads go on");
+        assert!(array.requests.is_open(small), "{ordering}: no write uses suspect parity");
+        assert!(read(&mut array, b, 0, 4 * BLOCK).is_ok(), "{ordering}: plain reads go on");
         array.world.network.heal();
         assert_eq!(array.finish(small), DONE, "{ordering}");
         all_is_well(array);
@@ -117,7 +102,7 @@ fn read_what_was_not_being_written(atomicity: Atomicity) -> (Vec<u8>, Vec<u8>) {
     array.crash(device(2));
     array.run_for(A_LEASE * 2);
     // The block as reconstructed from the others of its stripe, whatever the result; it need not be in the history.
-    let found = bytes(outcome_of_read(&mut array, b, 2 * BLOCK));
+    let found = bytes_of(outcome_of_read(&mut array, b, 2 * BLOCK), "the block");
     (expected, found)
 }
 
@@ -144,8 +129,7 @@ fn a_device_that_fails_in_the_middle_of_a_live_hosts_write_takes_nothing_with_it
         array.run_for(Duration::from_millis(50));
         array.crash(device(2));
         assert_eq!(array.finish(write), DONE, "{ordering}");
-        let read = array.read(b, 0, 4 * BLOCK);
-        assert!(array.finish(read).is_ok(), "{ordering}: block 2 is reconstructed");
+        assert!(read(&mut array, b, 0, 4 * BLOCK).is_ok(), "{ordering}: block 2 is reconstructed");
         array.restart_device(DeviceId(2));
         array.world.network.heal();
         array.run_for(A_WHILE);

@@ -11,16 +11,10 @@ fn array_laid(ordering: Ordering, layout: &str, devices: usize, unit: u64) -> (C
     array_of(ordered(ordering, Options::calm(layout, devices, unit, 6)))
 }
 
-fn asks_what_was_missed(message: &Message) -> bool {
-    let Message::Request(request) = message else { return false };
-    matches!(request.command, Command::Manage { task: Task::ListMissed { .. }, .. })
-}
-
 fn reads(message: &Message) -> bool {
-    let Message::Request(request) = message else { return false };
-    match &request.command {
-        Command::Read { .. } => true,
-        Command::Prewrite { reads, .. } => !reads.is_empty(),
+    match command_of(message) {
+        Some(Command::Read { .. }) => true,
+        Some(Command::Prewrite { reads, .. }) => !reads.is_empty(),
         _ => false,
     }
 }
@@ -124,12 +118,8 @@ fn a_user_waits_for_a_lease_and_a_second_when_a_device_dies() {
         let (mut array, a, b) = filled_array_by(ordering);
         array.run_for(A_WHILE);
         array.crash(device(4));
-        let begun = array.world.now();
         let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK), array.write(b, 8 * BLOCK, 4 * BLOCK)];
-        for op in asked {
-            assert!(array.finish(op).is_ok(), "{ordering}");
-        }
-        let took = array.world.now().since(begun);
+        let took = time_of(&mut array, |array| all_succeed(array, asked, ordering));
         assert!(took > Duration::from_secs(3) && took <= A_LEASE, "{ordering}: {took:?}");
         all_is_well_back_with(array, 4);
     }
@@ -140,20 +130,13 @@ fn a_user_waits_for_a_lease_and_a_second_when_a_device_dies() {
 fn starve(array: &mut Cluster, reader: HostSlot, writer: HostSlot, offset: u64) -> (Duration, bool) {
     let insisted = Rc::new(Cell::new(false));
     let (seen, slow) = (insisted.clone(), array.node(reader));
-    array.world.network.set_rule(move |from, _, message| {
-        let Message::Request(request) = message else { return Verdict::Pass };
-        match &request.command {
-            Command::Read { .. } if from == slow => Verdict::Delay(Duration::from_millis(5)),
-            Command::Prewrite { .. } if from == slow => {
-                seen.set(true);
-                Verdict::Pass
-            }
-            _ => Verdict::Pass,
-        }
+    array.world.network.delay_if(Duration::from_millis(5), move |from, _, message| {
+        seen.set(seen.get() || from == slow && matches!(command_of(message), Some(Command::Prewrite { .. })));
+        from == slow && matches!(command_of(message), Some(Command::Read { .. }))
     });
     let begun = array.world.now();
     let read = array.read(reader, offset, BLOCK);
-    while array.requests.asked().any(|asked| asked.op == read) {
+    while array.requests.is_open(read) {
         write(array, writer, offset, BLOCK);
     }
     let took = array.world.now().since(begun);
@@ -178,8 +161,7 @@ fn a_reader_that_always_comes_too_late_reads_with_prewrites_at_last() {
 
 #[test]
 fn without_redundancy_a_device_is_waited_for_and_nothing_is_lost() {
-    let (mut array, a, b) = array_of(Options::calm("raid0:3", 3, 1, 3));
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_of(Options::calm("raid0:3", 3, 1, 3));
     // The block was just written, and the device does not know yet that the write is committed.
     array.world.network.drop_if(|_, _, message| carries_commits(message));
     write(&mut array, a, 0, 2 * BLOCK);

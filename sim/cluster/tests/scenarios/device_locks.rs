@@ -8,8 +8,7 @@ fn array() -> (Cluster, HostSlot, HostSlot) {
 }
 
 fn is_lock(message: &Message) -> bool {
-    let Message::Request(request) = message else { return false };
-    matches!(request.command, Command::Prewrite { .. } | Command::Read { .. })
+    matches!(command_of(message), Some(Command::Prewrite { .. } | Command::Read { .. }))
 }
 
 #[test]
@@ -72,8 +71,7 @@ fn a_writer_whose_lock_was_lost_in_a_restart_begins_anew() {
 fn an_intent_that_is_found_after_a_restart_is_locked_until_it_is_decided() {
     let (mut array, a, b) = array();
     array.world.network.drop_if(|_, _, message| carries_commits(message));
-    let write = array.write(a, 0, BLOCK);
-    assert_eq!(array.finish(write), DONE, "committed, though no device knows it");
+    assert_eq!(outcome_of_write(&mut array, a, 0, BLOCK), DONE, "committed, though no device knows it");
     restart(&mut array, 0);
     let read = array.read(b, 0, BLOCK);
     array.run_for(Duration::from_secs(2));
@@ -89,9 +87,7 @@ fn a_dead_reader_holds_up_writers_for_a_lease_at_most() {
     array.read(a, 0, 4 * BLOCK);
     array.run_for(Duration::from_micros(100));
     array.crash(array.node(a));
-    let begun = array.world.now();
-    write(&mut array, b, 0, BLOCK);
-    let took = array.world.now().since(begun);
+    let took = time_of(&mut array, |array| write(array, b, 0, BLOCK));
     assert!(took > Duration::from_secs(1) && took < A_LEASE, "{took:?}");
     all_is_well(array);
 }
@@ -104,8 +100,7 @@ fn a_lost_refusal_of_a_read_lock_is_repeated() {
     let (writer, reader) = (array.node(b), array.node(a));
     let mut refusals = 0;
     array.world.network.set_rule(move |from, to, message| {
-        let refused = matches!(message, Message::Answer(answer)
-            if matches!(answer.reply, Reply::Refused { refusal: Refusal::LockTimeout, .. }));
+        let refused = is_answer(message, |reply| matches!(reply, Reply::Refused { refusal: Refusal::LockTimeout, .. }));
         refusals += usize::from(refused && to == reader);
         match message {
             _ if refused && to == reader && refusals == 1 => Verdict::Drop,
@@ -115,9 +110,7 @@ fn a_lost_refusal_of_a_read_lock_is_repeated() {
     });
     let write = array.write(b, 0, BLOCK);
     array.run_for(Duration::from_millis(10));
-    let begun = array.world.now();
-    content(&mut array, a, 0, BLOCK);
-    let took = array.world.now().since(begun);
+    let took = time_of(&mut array, |array| drop(content(array, a, 0, BLOCK)));
     assert!(took > Duration::from_millis(50) && took < Duration::from_secs(2), "{took:?}");
     assert_eq!(array.finish(write), DONE);
     all_is_well(array);

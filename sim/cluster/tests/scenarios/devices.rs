@@ -2,11 +2,6 @@
 
 use crate::story::*;
 
-fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
-    let asked = array.ask(host, ArrayRequest::Administer { request });
-    array.finish(asked)
-}
-
 #[test]
 fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume() {
     let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
@@ -17,14 +12,13 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
     // One host learns of the change late, one host is new, and the monitor restarts.
     array.world.network.cut(array.node(b), NodeId::Monitor);
     write(&mut array, a, 0, 4 * BLOCK);
-    array.crash(NodeId::Monitor);
-    array.restart_monitor();
+    restart_monitor(&mut array);
     let c = array.add_host();
+    let inspect = ArrayRequest::Manage { device: DeviceId(9), task: Task::Inspect };
     wait_in(&mut array, 9);
     array.world.network.heal();
     for host in [a, b, c] {
         write(&mut array, host, 5 * BLOCK, BLOCK);
-        let inspect = ArrayRequest::Manage { device: DeviceId(9), task: Task::Inspect };
         wait_knows(&mut array, host, &inspect);
     }
     let refused = administer(&mut array, a, Administration::RemoveDevice { device: DeviceId(4) });
@@ -33,10 +27,8 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
     assert_eq!(administer(&mut array, a, Administration::RemoveDevice { device: DeviceId(9) }), DONE);
     assert_eq!((array.finish(under_way), member_state(&array, 9)), (DONE, None));
     array.run_for(A_WHILE);
-    let inspect = ArrayRequest::Manage { device: DeviceId(9), task: Task::Inspect };
     for host in [a, b, c] {
-        let asked = array.ask(host, inspect.clone());
-        assert_eq!(array.finish(asked), Err(HostError::NoSuchDevice { device: DeviceId(9) }));
+        assert_eq!(array.perform(host, inspect.clone()), Err(HostError::NoSuchDevice { device: DeviceId(9) }));
     }
     lose(&mut array, 2);
     write(&mut array, c, 0, 8 * BLOCK);
@@ -46,8 +38,7 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
 /// Asks repeatedly until the host knows the device and the device answers.
 fn wait_knows(array: &mut Cluster, host: HostSlot, inspect: &ArrayRequest) {
     for _ in 0..100 {
-        let asked = array.ask(host, inspect.clone());
-        match array.finish(asked) {
+        match array.perform(host, inspect.clone()) {
             Ok(HostSuccess::Managed(_)) => return,
             Err(HostError::NoSuchDevice { .. }) => array.run_for(Duration::from_millis(50)),
             other => panic!("{other:?}"),

@@ -30,7 +30,7 @@ fn is_done(outcome: &HostOutcome) -> bool {
 fn a_bad_slot_of_one_device_fails_no_write() {
     let (mut array, a, b) = array();
     let bad = slots(&array, 1, 3..4);
-    array.world.disk_mut(device(1)).expect("the node has a disk").spoil(bad.start..bad.start + 512);
+    disk(&mut array, device(1)).spoil(bad.start..bad.start + 512);
     let begun = array.world.now();
     for number in 0..300 {
         let op = array.write([a, b][number as usize % 2], number % 60 * STRIPE, STRIPE);
@@ -40,7 +40,7 @@ fn a_bad_slot_of_one_device_fails_no_write() {
     assert!(array.world.now().since(begun) < Duration::from_secs(2), "no write waits for the failed device");
     assert_eq!([0, 1, 2].map(|number| counter(&array, number, "slots_bad")), [0, 1, 0]);
     assert!(counter(&array, 1, "write_errors") <= 2);
-    assert_eq!(member_state(&array, 1), Some(MemberState::In));
+    assert!(is_in(&array, 1));
     all_is_well(array);
 }
 
@@ -48,12 +48,12 @@ fn a_bad_slot_of_one_device_fails_no_write() {
 fn a_device_that_can_t_write_its_data_anywhere_is_done_without() {
     let (mut array, a, _) = array();
     let bad = slots(&array, 1, 0..100_000);
-    array.world.disk_mut(device(1)).expect("the node has a disk").spoil(bad);
+    disk(&mut array, device(1)).spoil(bad);
     // The device stops when it has found too many bad slots; each time its supervisor restarts it.
     let mut stops = 0;
     for number in 0..60 {
         let op = array.write(a, number * STRIPE, STRIPE);
-        while array.requests.asked().any(|asked| asked.op == op) {
+        while array.requests.is_open(op) {
             array.run_for(Duration::from_millis(20));
             for broken in array.device_notes.broken(&array.world) {
                 stops += 1;
@@ -65,7 +65,7 @@ fn a_device_that_can_t_write_its_data_anywhere_is_done_without() {
         assert!(is_done(&outcome), "write {number}: {outcome:?}");
     }
     assert!(stops > 0);
-    wait_until(&mut array, "the device is out", |array| member_state(array, 1) == Some(MemberState::Out));
+    wait_out(&mut array, 1);
     renew(&mut array, a, 1);
     all_is_well_with(array, 1);
 }

@@ -3,29 +3,12 @@
 
 use crate::story::*;
 
-fn is_decision(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if matches!(request.command, Command::Decide { .. }))
-}
-
-/// A host writes, and dies before it gets an answer: its devwrites to `lost` never arrive.
-fn die_writing(array: &mut Cluster, host: HostSlot, (offset, length): (u64, u64), lost: &[u16]) {
-    let (writer, lost) = (array.node(host), lost.to_vec());
-    array.world.network.drop_if(move |_, to, message| {
-        let is_lost = is_write(message) && lost.iter().any(|number| to == device(*number));
-        is_lost || (to == writer && is_written(message))
-    });
-    array.write(host, offset, length);
-    array.run_for(Duration::from_millis(20));
-    array.crash(writer);
-    array.world.network.heal();
-}
-
 /// Whether the write of a dead host takes effect when the device `gone` is taken out.
 fn survives(ordering: Ordering, (offset, length): (u64, u64), lost: &[u16], gone: u16) -> bool {
     let (mut array, a, b) = array_of_originators(ordering);
     fill(&mut array, b);
     let before = content(&mut array, b, offset, length);
-    die_writing(&mut array, a, (offset, length), lost);
+    die_writing(&mut array, a, (offset, length), lost, |_| {});
     lose(&mut array, gone);
     let after = content(&mut array, b, offset, length);
     assert_eq!(content(&mut array, b, offset, length), after);
@@ -45,14 +28,12 @@ fn survivors_decide_what_a_dead_host_wrote_when_a_device_is_out_too() {
                 "{ordering}: all participants had their intents, so the write stands without {gone}"
             );
         }
-        assert!(
-            survives(ordering, (0, 2 * BLOCK), &[4], 4),
-            "{ordering}: all remaining participants have their intents"
-        );
-        assert!(
-            survives(ordering, (0, 2 * BLOCK), &[1], 1),
-            "{ordering}: all remaining participants have their intents"
-        );
+        for gone in [4, 1] {
+            assert!(
+                survives(ordering, (0, 2 * BLOCK), &[gone], gone),
+                "{ordering}: all remaining participants have their intents"
+            );
+        }
         for (lost, gone) in [(0, 4), (4, 0), (1, 4)] {
             assert!(!survives(ordering, (0, 2 * BLOCK), &[lost], gone), "{ordering}: {lost} never had its intent");
         }
@@ -72,10 +53,7 @@ fn a_device_that_was_out_has_no_say_in_what_was_written_before() {
             write(&mut array, a, 0, 2 * BLOCK);
             array.crash(array.node(a));
             // No node resolves the transaction before the device has crashed, has returned, and has dropped its part.
-            array.world.network.drop_if(|_, _, message| {
-                let Message::Request(request) = message else { return false };
-                matches!(request.command, Command::Resolve { .. })
-            });
+            array.world.network.drop_if(|_, _, message| is_resolve(message));
             lose(&mut array, gone);
             welcome(&mut array, gone);
             array.world.network.heal();
@@ -139,10 +117,7 @@ fn a_promise_never_to_prepare_outlives_a_restart_and_a_change_of_epoch() {
             if another_epoch {
                 lose(&mut array, 2);
             }
-            for slot in [b, c] {
-                array.crash(array.node(slot));
-                array.replace_host(slot, LocalClock::exact(array.world.now()));
-            }
+            [b, c].into_iter().for_each(|slot| replace_host(&mut array, slot));
             array.world.network.heal();
             let before = content(&mut array, b, 0, BLOCK);
             // The late write arrives.
@@ -225,8 +200,7 @@ fn writes_committed_and_forgotten_during_an_absence_are_resynchronised() {
         let written = content(&mut array, b, offset, BLOCK);
         array.world.network.heal();
         // No node remembers the outcome: the host is dead, too.
-        array.crash(array.node(a));
-        array.replace_host(a, LocalClock::exact(array.world.now()));
+        replace_host(&mut array, a);
         bring_back(&mut array, 4);
         assert_eq!(content(&mut array, b, offset, BLOCK), written, "{ordering}");
         all_is_well(array);
@@ -239,9 +213,9 @@ fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
     array.world.network.drop_if(|_, to, message| to == device(4) && carries_commits(message));
     write(&mut array, a, 0, BLOCK);
     array.crash(device(4));
-    wait_until(&mut array, "the device is out", |array| member_state(array, 4) == Some(MemberState::Out));
+    wait_out(&mut array, 4);
     array.run_for(Duration::from_secs(2));
-    assert!(array.role(a).and_then(Role::host).is_some_and(|host| host.is_idle()), "no operation is in progress");
+    assert!(array.host(a).is_some_and(|host| host.is_idle()), "no operation is in progress");
     write(&mut array, b, 0, BLOCK);
     array.world.network.heal();
     all_is_well_back_with(array, 4);
@@ -259,16 +233,12 @@ fn writes_under_way_everywhere_survive_device_after_device_going_and_coming() {
             }
             array.run_for(Duration::from_micros(400));
             array.crash(device(victim));
-            for op in asked {
-                assert_eq!(array.finish(op), DONE, "{ordering}, without {victim}");
-            }
+            all_succeed(&mut array, asked, format!("{ordering}, without {victim}"));
             write(&mut array, b, 2 * BLOCK, 5 * BLOCK);
             welcome(&mut array, victim);
             let under_way = [array.write(a, 0, 4 * BLOCK), array.write(b, 7 * BLOCK, BLOCK)];
             wait_in(&mut array, victim);
-            for op in under_way {
-                assert_eq!(array.finish(op), DONE);
-            }
+            all_succeed(&mut array, under_way, ordering);
         }
         all_is_well(array);
     }
@@ -287,17 +257,12 @@ fn an_epoch_that_only_fences_gives_up_nothing_that_is_under_way() {
     let before = counters(&array, a);
     let asked = array.write(a, 0, BLOCK);
     array.run_for(Duration::from_millis(50));
-    let NodeId::Host(out) = array.node(c) else { unreachable!("a host") };
-    let all_but_one = array.slots().map(|slot| array.node(slot)).filter(|node| *node != NodeId::Host(out));
-    let except = all_but_one.map(|node| if let NodeId::Host(host) = node { host } else { unreachable!() }).collect();
-    let request = ArrayRequest::Fence { below: Generation(out.0 + 1), except };
-    let fence = array.ask(b, request);
-    assert_eq!(array.finish(fence), DONE);
+    let out = array.generation(c);
+    fence(&mut array, b, out);
     assert_eq!(array.finish(asked), DONE);
     let after = counters(&array, a);
     assert_eq!((after.epochs, after.aborted, after.resolved), (before.epochs + 1, before.aborted, before.resolved));
-    array.crash(array.node(c));
-    array.replace_host(c, LocalClock::exact(array.world.now()));
+    replace_host(&mut array, c);
     all_is_well(array);
 }
 
@@ -306,9 +271,9 @@ fn a_returning_device_has_dropped_its_undecided_transactions() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, b);
     // Its host dies with intents at devices 0 and 4, and none at device 1: the write can't stand.
-    die_writing(&mut array, a, (0, 2 * BLOCK), &[1]);
+    die_writing(&mut array, a, (0, 2 * BLOCK), &[1], |_| {});
     array.crash(device(4));
-    wait_until(&mut array, "the device is out", |array| member_state(array, 4) == Some(MemberState::Out));
+    wait_out(&mut array, 4);
     write(&mut array, b, 0, 4 * BLOCK);
     array.restart_device(DeviceId(4));
     all_is_well_with(array, 4);

@@ -6,9 +6,14 @@ use crate::story::*;
 
 /// Two groups of three devices, each with stripes of two blocks: stripe 0 is on devices 0, 1 and 2, the next one on 3, 4 and 5.
 fn two_groups(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
-    let (mut array, a, b) = array_of(ordered(ordering, Options::calm("raid5:2+1", 6, 1, 6)));
-    fill(&mut array, a);
-    (array, a, b)
+    filled_array_of(ordered(ordering, Options::calm("raid5:2+1", 6, 1, 6)))
+}
+
+/// Restarts these devices. All is well when they are in.
+fn all_is_well_when_restarted(mut array: Cluster, numbers: &[u16]) {
+    numbers.iter().for_each(|number| array.restart_device(DeviceId(*number)));
+    numbers.iter().for_each(|number| wait_in(&mut array, *number));
+    all_is_well(array);
 }
 
 #[test]
@@ -38,7 +43,7 @@ fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
         }
         // One of the two devices is enough.
         array.restart_device(DeviceId(0));
-        wait_until(&mut array, "the other device is out", |array| member_state(array, 2) == Some(MemberState::Out));
+        wait_out(&mut array, 2);
         array.run_for(Duration::from_millis(100));
         write(&mut array, a, 0, 2 * BLOCK);
         write(&mut array, b, 4 * BLOCK, BLOCK);
@@ -52,19 +57,13 @@ fn one_failure_in_each_of_two_groups_blocks_no_request() {
     array.crash(device(1));
     lose(&mut array, 5);
     array.run_for(Duration::from_secs(1));
-    assert_eq!(member_state(&array, 1), Some(MemberState::Out));
+    assert!(is_out(&array, 1));
     for number in 0..6 {
         write(&mut array, a, number * 2 * BLOCK, BLOCK);
         write(&mut array, b, number * 2 * BLOCK, 2 * BLOCK);
         content(&mut array, a, number * 2 * BLOCK, 2 * BLOCK);
     }
-    for number in [1, 5] {
-        array.restart_device(DeviceId(number));
-    }
-    for number in [1, 5] {
-        wait_in(&mut array, number);
-    }
-    all_is_well(array);
+    all_is_well_when_restarted(array, &[1, 5]);
 }
 
 #[test]
@@ -77,7 +76,7 @@ fn a_device_that_missed_writes_does_not_stand_in_for_one_that_has_them() {
         // The device with the parity, without which block 0 can't be reconstructed now.
         array.crash(device(2));
         array.run_for(Duration::from_secs(8));
-        assert_eq!(member_state(&array, 2), Some(MemberState::In), "no device can replace it");
+        assert!(is_in(&array, 2), "no device can replace it");
         welcome(&mut array, 0);
         array.run_for(Duration::from_secs(8));
         for host in [a, b] {
@@ -101,12 +100,11 @@ fn a_device_that_missed_writes_does_not_stand_in_for_one_that_has_them() {
 /// On a ring longer than a stripe, some stripes use both of two failed devices, and some only one of them.
 #[test]
 fn on_a_longer_ring_stripes_that_have_lost_one_device_are_read_though_not_all_can_be_written() {
-    let (mut array, a, b) = array_of(Options::calm("raid5:2+1", 4, 1, 8));
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_of(Options::calm("raid5:2+1", 4, 1, 8));
     lose(&mut array, 0);
     array.crash(device(1));
     array.run_for(Duration::from_secs(8));
-    assert_eq!(member_state(&array, 1), Some(MemberState::In));
+    assert!(is_in(&array, 1));
     let layout = array.volume().layout;
     for stripe in 0..8 {
         let data = (0..2).map(|unit| layout.data_unit(stripe, unit).position);
@@ -150,7 +148,7 @@ fn a_write_that_was_under_way_when_two_devices_went_is_whole_or_not_there() {
         }
         array.run_for(Duration::from_secs(3));
         array.restart_device(DeviceId(1));
-        wait_until(&mut array, "the other device is out", |array| member_state(array, 0) == Some(MemberState::Out));
+        wait_out(&mut array, 0);
         array.run_for(Duration::from_millis(100));
         content(&mut array, b, 0, 4 * BLOCK);
         all_is_well_back_with(array, 0);
@@ -161,14 +159,13 @@ fn a_write_that_was_under_way_when_two_devices_went_is_whole_or_not_there() {
 #[test]
 fn a_device_returns_whoever_is_missing_of_those_that_share_no_volume_with_it() {
     let options = Options { other_devices: 2, ..Options::calm("raid5:2+1", 6, 1, 6) };
-    let (mut array, a, _) = array_of(options);
-    fill(&mut array, a);
+    let (mut array, a, _) = filled_array_of(options);
     lose(&mut array, 0);
     lose(&mut array, 4);
     write(&mut array, a, 0, 2 * BLOCK);
     array.crash(device(7));
     array.run_for(A_LEASE);
-    assert_eq!(member_state(&array, 7), Some(MemberState::In), "nothing is gained without it");
+    assert!(is_in(&array, 7), "nothing is gained without it");
     array.world.network.drop_if(|from, to, _| {
         let is_cut = |from, to| from == device(6) && matches!(to, NodeId::Host(_));
         is_cut(from, to) || is_cut(to, from)
@@ -181,13 +178,7 @@ fn a_device_returns_whoever_is_missing_of_those_that_share_no_volume_with_it() {
         "the next failure of its group is covered"
     );
     array.world.network.heal();
-    for number in [1, 4, 7] {
-        array.restart_device(DeviceId(number));
-    }
-    for number in [1, 4, 7] {
-        wait_in(&mut array, number);
-    }
-    all_is_well(array);
+    all_is_well_when_restarted(array, &[1, 4, 7]);
 }
 
 /// More devices of the other group are missing than its redundancy covers. They may hold a write of both groups undecided.
@@ -199,11 +190,10 @@ fn a_device_waits_until_those_of_another_group_are_back_or_given_up() {
         lose(&mut array, 4);
         array.crash(device(5));
         array.run_for(A_LEASE);
-        assert_eq!(member_state(&array, 5), Some(MemberState::In), "the others of its group can't serve without it");
+        assert!(is_in(&array, 5), "the others of its group can't serve without it");
         welcome(&mut array, 0);
         array.run_for(A_WHILE);
-        let is_returning = matches!(member_state(&array, 0), Some(MemberState::Returning { .. }));
-        assert!(is_returning, "{:?}", member_state(&array, 0));
+        assert!(is_returning(&array, 0), "{:?}", member_state(&array, 0));
         write(&mut array, a, 0, 2 * BLOCK);
         content(&mut array, b, 0, 2 * BLOCK);
         if !are_back {
@@ -242,7 +232,7 @@ fn refuse_go_and_come(array: &mut Cluster, [a, b]: [HostSlot; 2], are_dead: bool
     }
     array.run_for(A_WHILE);
     for number in [0, 1] {
-        if member_state(array, 1 - number) == Some(MemberState::In) {
+        if is_in(array, 1 - number) {
             lose(array, number);
             array.restart_device(DeviceId(number));
             array.run_for(3 * A_WHILE);
@@ -261,8 +251,7 @@ fn refuse_go_and_come(array: &mut Cluster, [a, b]: [HostSlot; 2], are_dead: bool
 #[test]
 fn a_write_of_two_groups_is_whole_or_not_there_though_those_that_refused_it_go_and_come() {
     for (ordering, are_dead) in KEPT_APART.into_iter().flat_map(|ordering| [(ordering, true), (ordering, false)]) {
-        let (mut array, a, b) = array_of(ordered(ordering, Options::calm("raid1:2", 4, 1, 4)));
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_of(ordered(ordering, Options::calm("raid1:2", 4, 1, 4)));
         let [before, after] = refuse_go_and_come(&mut array, [a, b], are_dead);
         let is_new = [0, BLOCK as usize].map(|start| before[start..][..8] != after[start..][..8]);
         assert_eq!(is_new[0], is_new[1], "{ordering}, dead: {are_dead}: {:?}", array.membership());

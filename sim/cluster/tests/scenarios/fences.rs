@@ -3,33 +3,18 @@
 
 use crate::story::*;
 
-/// An array with two hosts, and a third that only resolves transactions, as any host does.
-fn array_like(layout: &str, devices: usize, ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
-    let options = ordered(ordering, Options::calm(layout, devices, 1, 3));
-    let mut array = Cluster::new(options, Trace::keeping(4_000));
-    let (a, b) = (HostSlot(0), array.add_host());
-    array.run_for(Duration::from_millis(100));
-    (array, a, b)
-}
-
-fn is_resolve(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if matches!(request.command, Command::Resolve { .. }))
-}
-
 /// A host dies in the middle of a write that device `lacking` never received. Another host has it fenced and reads, and then that
 /// device dies. The host that resolves the write is slow.
 fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16) {
-    let (mut array, a, b) = array_like(layout, devices, ordering);
+    let (mut array, a, b) = array_of(ordered(ordering, Options::calm(layout, devices, 1, 3)));
     fill(&mut array, b);
-    let writer = array.node(a);
+    let (writer, generation) = (array.node(a), array.generation(a));
     array.world.network.drop_if(move |from, to, message| from == writer && to == device(lacking) && is_write(message));
     array.write(a, 0, BLOCK);
     array.run_for(Duration::from_millis(20));
     array.crash(writer);
     array.world.network.delay_if(Duration::from_millis(200), |_, _, message| is_resolve(message));
-    let NodeId::Host(generation) = writer else { unreachable!("a host") };
-    let fenced = array.fence(b, generation);
-    assert_eq!(array.finish(fenced), DONE);
+    fence(&mut array, b, generation);
     let seen = content(&mut array, b, 0, BLOCK);
     lose(&mut array, lacking);
     let after = content(&mut array, b, 0, BLOCK);
@@ -45,7 +30,7 @@ fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16
         bring_back(&mut array, other);
     }
     assert!(content(&mut array, b, 0, BLOCK) == seen, "{layout}, {ordering}: content that was read must stay");
-    array.replace_host(a, LocalClock::exact(array.world.now()));
+    take_slot(&mut array, a);
     all_is_well(array);
 }
 

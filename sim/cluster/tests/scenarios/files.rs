@@ -1,5 +1,6 @@
 //! Scenarios of a file system: its metadata server and the hosts that use it, while processes and devices fail.
 
+use crate::shards::{self, ROOT, lookup, unlink};
 use crate::story::*;
 use braid_metadata::{MetadataService, NodeState};
 
@@ -21,19 +22,8 @@ pub fn serves(array: &Cluster, server: HostSlot) {
     assert!(server.is_some_and(|server| *server.service() == MetadataService::Serving));
 }
 
-fn name(name: &str) -> Bytes {
-    Bytes::copy_from_slice(name.as_bytes())
-}
-
 fn create(name: &str) -> FileCommand {
-    FileCommand::Create {
-        parent: InodeId::ROOT,
-        name: self::name(name),
-        node: NewInode::Regular,
-        exclusive: true,
-        owner: Owner::default(),
-        mode: 0o644,
-    }
+    shards::create(ROOT, name, NewInode::Regular)
 }
 
 fn made(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, name: &str) -> InodeId {
@@ -89,8 +79,7 @@ fn files_survive_the_death_of_the_server() {
     let a = file_system.add_host(&mut array);
     let (inode, handle) = written(&mut array, a, &file_system, &[7; 10_000]);
     let died = array.world.now();
-    let node = array.node(server);
-    array.world.crash(node);
+    array.crash(array.node(server));
     let begun = file_system.ask(&mut array, a, FilesRequest::Command(create("b")));
     let next = file_system.start_server(&mut array, 0);
     let created = array.finish(begun);
@@ -158,8 +147,7 @@ fn a_check_takes_over_and_gives_back() {
 #[test]
 fn of_two_processes_that_take_over_at_once_one_ends() {
     let (mut array, file_system, server) = array();
-    let node = array.node(server);
-    array.world.crash(node);
+    array.crash(array.node(server));
     let (one, other) = (file_system.start_server(&mut array, 0), file_system.start_server(&mut array, 0));
     array.run_for(A_WHILE);
     let owners = [one, other].map(|slot| array.role(slot).and_then(Role::metadata_state) == Some(NodeState::Owns));
@@ -177,8 +165,7 @@ fn the_blocks_of_a_host_that_died_come_back() {
     let all = free(&mut array).0;
     written(&mut array, a, &file_system, &[7; 4096]);
     assert!(free(&mut array).1 > 0, "the host has an allotment");
-    let node = array.node(a);
-    array.world.crash(node);
+    array.crash(array.node(a));
     array.run_for(Duration::from_secs(60));
     assert_eq!(free(&mut array), (all - 1, 0));
 }
@@ -188,8 +175,7 @@ fn a_removed_file_is_read_until_it_is_closed() {
     let (mut array, file_system, server) = array();
     let (a, b) = (file_system.add_host(&mut array), file_system.add_host(&mut array));
     let (_, handle) = written(&mut array, a, &file_system, &[7; 5_000]);
-    let unlink = FileCommand::Unlink { parent: InodeId::ROOT, name: name("a") };
-    file_system.command(&mut array, b, unlink).expect("it is removed");
+    file_system.command(&mut array, b, unlink(ROOT, "a")).expect("it is removed");
     array.run_for(A_WHILE);
     assert_eq!(read(&mut array, a, &file_system, handle, 20_000), [7; 5_000]);
     assert_eq!(array.role(server).and_then(Role::metadata_server).map(|server| server.unlinked_inodes()), Some(1));
@@ -204,32 +190,30 @@ fn files_survive_any_device() {
     let a = file_system.add_host(&mut array);
     let (_, handle) = written(&mut array, a, &file_system, &[7; 50_000]);
     for number in 0..5 {
-        let NodeId::Device(id) = device(number) else { unreachable!("it is a device") };
-        array.world.crash(device(number));
+        array.crash(device(number));
         made(&mut array, a, &file_system, &format!("without-{number}"));
         assert_eq!(read(&mut array, a, &file_system, handle, 50_000), [7; 50_000]);
-        array.restart_device(id);
+        array.restart_device(DeviceId(number));
         array.run_for(Duration::from_secs(30));
     }
 }
 
 /// Cuts a node off from the devices and the monitor, and from `others`.
-fn cut_off(array: &mut Cluster, node: NodeId, others: &[NodeId]) {
+fn isolate(array: &mut Cluster, node: NodeId, others: &[NodeId]) {
     let devices = array.devices().into_iter().map(NodeId::Device);
-    for other in devices.chain([NodeId::Monitor]).chain(others.iter().copied()).collect::<Vec<_>>() {
-        cut(array, node, other);
-    }
+    let all: Vec<NodeId> = devices.chain([NodeId::Monitor]).chain(others.iter().copied()).collect();
+    cut_off(array, node, &all);
 }
 
 #[test]
 fn a_server_that_was_taken_over_and_does_not_hear_of_it_answers_nothing_from_memory() {
     let (mut array, file_system, server) = array();
     let (a, b) = (file_system.add_host(&mut array), file_system.add_host(&mut array));
-    let lookup = FileCommand::Lookup { parent: InodeId::ROOT, name: name("a") };
+    let lookup = lookup(ROOT, "a");
     let refused = Err(HostError::Files(FilesError::Refused(FileError::NoSuchName)));
     assert_eq!(file_system.command(&mut array, b, lookup.clone()), refused);
     let (old, b_node) = (array.node(server), array.node(b));
-    cut_off(&mut array, old, &[]);
+    isolate(&mut array, old, &[]);
     file_system.start_server(&mut array, 0);
     array.world.detour(b_node, NodeId::MetadataServer(file_system.id), old);
     made(&mut array, a, &file_system, "a");
@@ -249,7 +233,7 @@ fn a_host_that_lost_its_lock_and_does_not_hear_of_it_reads_nothing_from_memory()
     let (handle, other) = (open(&mut array, a, &file_system, inode), open(&mut array, b, &file_system, inode));
     assert_eq!(read(&mut array, a, &file_system, handle, 100), [0; 0]);
     let (node, server) = (array.node(a), array.node(server));
-    cut_off(&mut array, node, &[server]);
+    isolate(&mut array, node, &[server]);
     // It waits until the first host is fenced.
     write(&mut array, b, &file_system, other, 0, &[7; 100]);
     let asked = file_system.ask(&mut array, a, FilesRequest::Read { handle, offset: 0, length: 100 });

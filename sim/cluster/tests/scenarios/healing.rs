@@ -7,11 +7,6 @@ use braid_wire::{HealingProgress, JoinRefused};
 use braid_world::FaultKind;
 use std::ops::Range;
 
-pub fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
-    let asked = array.ask(host, ArrayRequest::Administer { request });
-    array.finish(asked)
-}
-
 fn replace(array: &mut Cluster, host: HostSlot, number: u16, disk: DiskId) -> HostOutcome {
     let (device, blocks) = (DeviceId(number), array.options.disk_blocks());
     administer(array, host, Administration::Replace { device, disk, blocks, lose: false })
@@ -19,9 +14,7 @@ fn replace(array: &mut Cluster, host: HostSlot, number: u16, disk: DiskId) -> Ho
 
 /// The disk of a device is replaced by another one with an empty store.
 fn swap(array: &mut Cluster, number: u16, disk: DiskId) {
-    if array.world.machine(device(number)).is_some() {
-        array.crash(device(number));
-    }
+    array.crash(device(number));
     array.swap_disk(DeviceId(number), disk);
     array.restart_device(DeviceId(number));
 }
@@ -31,8 +24,7 @@ pub fn renew(array: &mut Cluster, host: HostSlot, number: u16) {
     let disk = array.device_notes.new_disk();
     assert_eq!(replace(array, host, number, disk), DONE);
     swap(array, number, disk);
-    let returns = |array: &Cluster| matches!(member_state(array, number), Some(MemberState::Returning { .. }));
-    wait_until(array, "the device is returning", returns);
+    wait_until(array, "the device is returning", |array| is_returning(array, number));
 }
 
 fn join_refused(array: &Cluster, number: u16) -> Option<JoinRefused> {
@@ -40,7 +32,7 @@ fn join_refused(array: &Cluster, number: u16) -> Option<JoinRefused> {
 }
 
 pub fn healing(array: &Cluster, host: HostSlot) -> Option<HealingProgress> {
-    array.role(host).and_then(Role::host)?.healing().next().map(|(_, progress)| progress)
+    array.host(host)?.healing().next().map(|(_, progress)| progress)
 }
 
 const LAYOUTS: [(&str, usize, u64); 5] =
@@ -50,8 +42,7 @@ const LAYOUTS: [(&str, usize, u64); 5] =
 fn a_device_with_a_new_disk_has_everything_in_the_end() {
     for ordering in KEPT_APART {
         for (layout, devices, unit) in LAYOUTS {
-            let options = ordered(ordering, Options::calm(layout, devices, unit, 7));
-            let (mut array, a, b) = array_of(options);
+            let (mut array, a, b) = array_of(ordered(ordering, Options::calm(layout, devices, unit, 7)));
             let stripe = array.volume().layout.stripe_blocks() * BLOCK;
             // Some stripes are never written.
             for number in [0, 1, 3, 5] {
@@ -85,9 +76,9 @@ fn another_disk_than_the_slots_is_refused_and_the_right_one_is_not() {
     swap(&mut array, 2, stranger);
     wait_until(&mut array, "the disk is refused", |array| join_refused(array, 2).is_some());
     assert!(matches!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { .. })));
-    wait_until(&mut array, "the device is out", |array| member_state(array, 2) == Some(MemberState::Out));
+    wait_out(&mut array, 2);
     array.run_for(A_WHILE);
-    assert_eq!(member_state(&array, 2), Some(MemberState::Out), "the operator has not admitted this disk");
+    assert!(is_out(&array, 2), "the operator has not admitted this disk");
     // Now the operator admits it.
     assert_eq!(replace(&mut array, a, 2, stranger), DONE);
     wait_in(&mut array, 2);
@@ -107,7 +98,7 @@ fn a_disk_with_a_past_takes_no_slot() {
     // The disk was in use, and has another name.
     array.restart_device(DeviceId(2));
     array.run_for(A_WHILE);
-    assert_eq!(member_state(&array, 2), Some(MemberState::Out));
+    assert!(is_out(&array, 2));
     assert!(matches!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { .. })));
     // The operator reverses this.
     assert_eq!(administer(&mut array, a, Administration::Readmit { device: DeviceId(2) }), DONE);
@@ -144,12 +135,11 @@ fn impossible_changes_of_devices_are_refused_in_words() {
 fn a_device_failed_by_an_operator_stays_out_until_it_is_readmitted() {
     let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     assert_eq!(administer(&mut array, a, Administration::Fail { device: DeviceId(1) }), DONE);
-    wait_until(&mut array, "the device is out", |array| member_state(array, 1) == Some(MemberState::Out));
+    wait_out(&mut array, 1);
     write(&mut array, b, 0, 8 * BLOCK);
-    array.crash(NodeId::Monitor);
-    array.restart_monitor();
+    restart_monitor(&mut array);
     array.run_for(A_WHILE);
-    assert_eq!(member_state(&array, 1), Some(MemberState::Out));
+    assert!(is_out(&array, 1));
     assert_eq!(administer(&mut array, b, Administration::Readmit { device: DeviceId(1) }), DONE);
     all_is_well_with(array, 1);
 }
@@ -162,13 +152,23 @@ fn a_device_goes_on_serving_until_the_array_can_do_without_it() {
     assert_eq!(replace(&mut array, a, 2, disk), DONE, "the other device is not unavailable yet");
     array.run_for(A_WHILE);
     // One of the two devices is out, and not both; milliseconds decide which.
-    let out = [2, 4].map(|number| member_state(&array, number) == Some(MemberState::Out));
+    let out = [2, 4].map(|number| is_out(&array, number));
     assert!(out[0] != out[1], "{out:?}");
     array.restart_device(DeviceId(4));
     wait_in(&mut array, 4);
-    wait_until(&mut array, "the device is out", |array| member_state(array, 2) == Some(MemberState::Out));
+    wait_out(&mut array, 2);
     swap(&mut array, 2, disk);
     all_is_well_with(array, 2);
+}
+
+/// The transaction of a restore, which only this device takes part in.
+pub fn restore_of(message: &Message, to: NodeId, number: u16) -> Option<TransactionId> {
+    match command_of(message)? {
+        Command::Write { transaction, participants, mode: WriteMode::Intent, .. } => {
+            (participants[..] == [DeviceId(number)] && to == device(number)).then_some(*transaction)
+        }
+        _ => None,
+    }
 }
 
 /// Counts the blocks that restores write to a device, each restore once.
@@ -177,12 +177,7 @@ fn count_restored(array: &mut Cluster, number: u16) -> Rc<Cell<u64>> {
     let count = restored.clone();
     let mut seen = BTreeSet::new();
     array.world.network.set_rule(move |_, to, message| {
-        if let Message::Request(request) = message
-            && let Command::Write { transaction, participants, mode: WriteMode::Intent, .. } = &request.command
-            && participants[..] == [DeviceId(number)]
-            && to == device(number)
-            && seen.insert(*transaction)
-        {
+        if restore_of(message, to, number).is_some_and(|transaction| seen.insert(transaction)) {
             count.set(count.get() + blocks_written(message).len() as u64);
         }
         Verdict::Pass
@@ -190,19 +185,20 @@ fn count_restored(array: &mut Cluster, number: u16) -> Rc<Cell<u64>> {
     restored
 }
 
+pub fn throttle(array: &mut Cluster, host: HostSlot, throttle: RecoveryThrottle) {
+    assert_eq!(administer(array, host, Administration::RecoveryThrottle(throttle)), DONE);
+}
+
 /// A volume whose rebuild takes a while.
 fn large() -> (Cluster, HostSlot, HostSlot) {
-    let (mut array, a, b) = array_of(Options::calm("raid5:2+1", 3, 16, 60));
-    fill(&mut array, a);
-    (array, a, b)
+    filled_array_of(Options::calm("raid5:2+1", 3, 16, 60))
 }
 
 #[test]
 fn a_rebuild_continues_where_it_was_after_any_death() {
     let (mut array, a, b) = large();
     let blocks = array.volume().component_blocks();
-    let throttle = RecoveryThrottle { bytes_per_second: 1 << 20, ..RecoveryThrottle::default() };
-    assert_eq!(administer(&mut array, a, Administration::RecoveryThrottle(throttle)), DONE);
+    throttle(&mut array, a, RecoveryThrottle { bytes_per_second: 1 << 20, ..RecoveryThrottle::default() });
     let restored = count_restored(&mut array, 1);
     renew(&mut array, b, 1);
     // A portion arrives every second, and is on record a little later.
@@ -217,8 +213,7 @@ fn a_rebuild_continues_where_it_was_after_any_death() {
     array.crash(array.node(a));
     bring(&mut array, 2);
     restart(&mut array, 1);
-    array.crash(NodeId::Monitor);
-    array.restart_monitor();
+    restart_monitor(&mut array);
     bring(&mut array, 3);
     lose(&mut array, 1);
     write(&mut array, b, 0, BLOCK);
@@ -226,7 +221,6 @@ fn a_rebuild_continues_where_it_was_after_any_death() {
     wait_in(&mut array, 1);
     let total = restored.get();
     assert!(total <= blocks + 256, "{total} blocks were written of {blocks}");
-    array.world.network.heal();
     all_is_well(array);
 }
 
@@ -234,22 +228,20 @@ fn a_rebuild_continues_where_it_was_after_any_death() {
 fn a_rebuild_keeps_to_its_throttle_and_pauses_on_request() {
     let (mut array, a, b) = large();
     let bytes = array.volume().component_blocks() * BLOCK;
-    let throttle = |bytes_per_second, paused| {
-        Administration::RecoveryThrottle(RecoveryThrottle { bytes_per_second, paused, ..RecoveryThrottle::default() })
-    };
-    assert_eq!(administer(&mut array, b, throttle(bytes / 8, false)), DONE);
+    let limit = |bytes_per_second, paused| RecoveryThrottle { bytes_per_second, paused, ..RecoveryThrottle::default() };
+    throttle(&mut array, b, limit(bytes / 8, false));
     renew(&mut array, b, 0);
     let begun = array.world.now();
     array.run_for(Duration::from_secs(3));
     let at = |array: &Cluster| healing(array, a).expect("the device has a recovery coordinator").done;
     let done = at(&array) * BLOCK * 8 / bytes;
     assert!((2..=4).contains(&done), "{done}");
-    assert_eq!(administer(&mut array, b, throttle(bytes / 8, true)), DONE);
+    throttle(&mut array, b, limit(bytes / 8, true));
     array.run_for(Duration::from_secs(1));
     let before = at(&array);
     array.run_for(A_WHILE);
     assert_eq!(at(&array), before);
-    assert_eq!(administer(&mut array, b, throttle(0, false)), DONE);
+    throttle(&mut array, b, limit(0, false));
     wait_in(&mut array, 0);
     assert!(array.world.now().since(begun) < Duration::from_secs(21));
     all_is_well(array);
@@ -265,28 +257,24 @@ fn unwritten_blocks_take_no_time() {
         write(&mut array, a, number * stripe, stripe);
     }
     let restored = count_restored(&mut array, 2);
-    let throttle =
-        Administration::RecoveryThrottle(RecoveryThrottle { bytes_per_second: 1 << 20, ..RecoveryThrottle::default() });
-    assert_eq!(administer(&mut array, b, throttle), DONE);
+    throttle(&mut array, b, RecoveryThrottle { bytes_per_second: 1 << 20, ..RecoveryThrottle::default() });
     renew(&mut array, b, 2);
-    let begun = array.world.now();
-    wait_in(&mut array, 2);
-    let took = array.world.now().since(begun);
+    let took = time_of(&mut array, |array| wait_in(array, 2));
     assert!(took < Duration::from_secs(12), "{took:?}");
     assert!(restored.get() >= 60_000, "every block was restored");
-    for number in [0, 17, 18, 3_000, 3_749] {
-        let outcome = array.ask(a, JobRequest::Check { volume: array.volume().id, stripe: number });
-        let outcome = array.finish(outcome);
-        assert_eq!(outcome, Ok(HostSuccess::Checked { matches: true }));
-    }
+    [0, 17, 18, 3_000, 3_749].into_iter().for_each(|stripe| parity_matches(&mut array, a, stripe));
+}
+
+fn parity_matches(array: &mut Cluster, host: HostSlot, stripe: u64) {
+    let outcome = array.perform(host, JobRequest::Check { volume: array.volume().id, stripe });
+    assert_eq!(outcome, Ok(HostSuccess::Checked { matches: true }));
 }
 
 #[test]
 fn a_spare_takes_the_slot_of_a_device_that_stays_out() {
     let mut options = Options::calm("raid5:4+1", 5, 1, 3);
     options.settings.spare_after = Duration::from_secs(30);
-    let (mut array, a, _) = array_of(options);
-    fill(&mut array, a);
+    let (mut array, a, _) = filled_array_of(options);
     let (small, fits) = (array.device_notes.new_disk(), array.device_notes.new_disk());
     for (disk, blocks) in [(small, 15), (fits, 1_000)] {
         assert_eq!(administer(&mut array, a, Administration::AddSpare { disk, blocks }), DONE);
@@ -308,12 +296,8 @@ fn a_spare_takes_the_slot_of_a_device_that_stays_out() {
 fn a_new_disk_is_not_read_before_it_is_whole() {
     let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     // No host can ask for the absent blocks.
-    array.world.network.set_rule(move |_, _, message| {
-        let Message::Request(request) = message else { return Verdict::Pass };
-        match &request.command {
-            Command::Manage { task: Task::ListAbsent { .. }, .. } => Verdict::Drop,
-            _ => Verdict::Pass,
-        }
+    array.world.network.drop_if(|_, _, message| {
+        matches!(command_of(message), Some(Command::Manage { task: Task::ListAbsent { .. }, .. }))
     });
     renew(&mut array, b, 4);
     for number in 0..3 {
@@ -321,7 +305,7 @@ fn a_new_disk_is_not_read_before_it_is_whole() {
         content(&mut array, a, stripe, 4 * BLOCK);
         write(&mut array, b, stripe, BLOCK);
     }
-    assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })));
+    assert!(is_returning(&array, 4));
     array.world.network.heal();
     all_is_well_with(array, 4);
 }
@@ -331,19 +315,16 @@ fn at_home() -> (Cluster, HostSlot, HostSlot) {
     let mut options = Options::calm("raid5:2+1", 3, 16, 4);
     // Lost blocks may be reported.
     options.faults.weights.insert(FaultKind::Corruption, 1);
-    let (mut array, a, b) = array_of(options);
-    fill(&mut array, a);
-    (array, a, b)
+    filled_array_of(options)
 }
 
-fn scrub(array: &mut Cluster, host: HostSlot, repair: bool) -> ScrubReport {
+pub fn scrub(array: &mut Cluster, host: HostSlot, repair: bool) -> ScrubReport {
     scrub_stripes(array, host, 0..u64::MAX, repair)
 }
 
 fn scrub_stripes(array: &mut Cluster, host: HostSlot, stripes: Range<u64>, repair: bool) -> ScrubReport {
     let volume = array.volume().id;
-    let asked = array.ask(host, JobRequest::Scrub { volume, stripes, repair, recompute: false });
-    match array.finish(asked) {
+    match array.perform(host, JobRequest::Scrub { volume, stripes, repair, recompute: false }) {
         Ok(HostSuccess::Scrubbed(report)) => report,
         other => panic!("not the answer to a scrub: {other:?}"),
     }
@@ -383,8 +364,7 @@ fn blocks_lost_twice_in_a_row_are_named_and_the_rest_is_repaired() {
     lost.sort_by_key(|(_, block)| *block);
     assert_eq!(lost, [(Found::Lost, 5), (Found::Lost, 16 + 5)]);
     // The error names the block, and a write of the whole row repairs it.
-    let read = array.read(b, 5 * BLOCK, BLOCK);
-    assert!(matches!(array.finish(read), Err(HostError::Device { .. })));
+    assert!(matches!(read(&mut array, b, 5 * BLOCK, BLOCK), Err(HostError::Device { .. })));
     write(&mut array, b, 0, 32 * BLOCK);
     assert_eq!(scrub(&mut array, b, true), ScrubReport { rows, ..ScrubReport::default() });
     all_is_well(array);
@@ -393,21 +373,19 @@ fn blocks_lost_twice_in_a_row_are_named_and_the_rest_is_repaired() {
 #[test]
 fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
     let (mut array, a, b) = at_home();
-    let volume = array.volume().id;
     // Rows 5 and 8 of stripe 0 are lost on another device when device 0 gets a new disk.
     assert!(array.corrupt(DeviceId(1), 5) && array.corrupt(DeviceId(2), 8));
-    let lost =
-        |array: &Cluster| array.role(a).and_then(Role::host).expect("it is up").not_restored().collect::<Vec<_>>();
-    let named = Rc::new(Cell::new(0));
+    let lost = |array: &Cluster| array.host(a).expect("it is up").not_restored().count();
+    let named = Cell::new(0);
     renew(&mut array, b, 0);
     wait_until(&mut array, "the device is in", |array| {
-        named.set(named.get().max(lost(array).len()));
-        member_state(array, 0) == Some(MemberState::In)
+        named.set(named.get().max(lost(array)));
+        is_in(array, 0)
     });
     assert_eq!(named.get(), 2);
     for block in [5, 8] {
-        let read = array.read(b, block * BLOCK, BLOCK);
-        assert!(matches!(array.finish(read), Err(HostError::Device { .. })), "{block}: a lost block must be reported");
+        let outcome = read(&mut array, b, block * BLOCK, BLOCK);
+        assert!(matches!(outcome, Err(HostError::Device { .. })), "{block}: a lost block must be reported");
     }
     content(&mut array, b, 6 * BLOCK, 2 * BLOCK);
     // The other blocks of these rows are unchanged, unless they are lost themselves.
@@ -415,7 +393,6 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
     let report = scrub(&mut array, b, true);
     assert_eq!((report.unrepairable, report.repaired), (2, 0), "{report:?}");
     write(&mut array, a, 0, 32 * BLOCK);
-    assert_eq!(array.volume().id, volume);
     all_is_well(array);
 }
 
@@ -458,24 +435,19 @@ fn a_checksum_error_met_by_a_user_is_repaired_without_a_scrub() {
 #[test]
 fn a_device_that_gets_nowhere_does_not_hold_up_another() {
     // Two pairs: one device of each pair may be unavailable.
-    let (mut array, a, b) = array_of(Options::calm("raid1:2", 4, 2, 8));
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_of(Options::calm("raid1:2", 4, 2, 8));
     for number in [1, 3] {
         lose(&mut array, number);
     }
     write(&mut array, a, 0, 8 * BLOCK);
     // Device 1 has returned, but no host can ask for the blocks that it missed.
-    array.world.network.set_rule(move |_, _, message| {
-        let Message::Request(request) = message else { return Verdict::Pass };
-        match &request.command {
-            Command::Manage { task: Task::ListMissed { device: DeviceId(1), .. }, .. } => Verdict::Drop,
-            _ => Verdict::Pass,
-        }
+    array.world.network.drop_if(|_, _, message| {
+        matches!(command_of(message), Some(Command::Manage { task: Task::ListMissed { device: DeviceId(1), .. }, .. }))
     });
     welcome(&mut array, 1);
     array.restart_device(DeviceId(3));
     wait_in(&mut array, 3);
-    assert!(matches!(member_state(&array, 1), Some(MemberState::Returning { .. })));
+    assert!(is_returning(&array, 1));
     content(&mut array, b, 0, 8 * BLOCK);
     array.world.network.heal();
     all_is_well_with(array, 1);
@@ -485,18 +457,17 @@ fn a_device_that_gets_nowhere_does_not_hold_up_another() {
 fn a_rebuild_gives_way_to_users_and_goes_fast_without_them() {
     let took = |users: bool| {
         let (mut array, _, b) = large();
-        let throttle = RecoveryThrottle { share: 3, ..RecoveryThrottle::default() };
-        assert_eq!(administer(&mut array, b, Administration::RecoveryThrottle(throttle)), DONE);
+        throttle(&mut array, b, RecoveryThrottle { share: 3, ..RecoveryThrottle::default() });
         renew(&mut array, b, 1);
-        let begun = array.world.now();
-        // Users of the host that is not the recovery coordinator.
-        while member_state(&array, 1) != Some(MemberState::In) {
-            if users {
-                content(&mut array, b, 0, BLOCK);
+        let took = time_of(&mut array, |array| {
+            // Users of the host that is not the recovery coordinator.
+            while !is_in(array, 1) {
+                if users {
+                    content(array, b, 0, BLOCK);
+                }
+                array.run_for(Duration::from_millis(5));
             }
-            array.run_for(Duration::from_millis(5));
-        }
-        let took = array.world.now().since(begun);
+        });
         all_is_well(array);
         took
     };
@@ -521,18 +492,15 @@ fn a_device_that_missed_ten_seconds_of_small_writes_is_current_soon_and_is_sent_
     };
     array.crash(device(2));
     users(&mut array, 10_000);
-    assert_eq!(member_state(&array, 2), Some(MemberState::Out));
+    assert!(is_out(&array, 2));
     array.restart_device(DeviceId(2));
     let back = array.world.now();
-    while member_state(&array, 2) != Some(MemberState::In) {
+    while !is_in(&array, 2) {
         users(&mut array, 10);
         assert!(array.world.now().since(back) < Duration::from_secs(5), "{:?}", healing(&array, a));
     }
     // A small write has one block of data and one of parity.
     assert!((1..2 * 2 * 10_000 / 5).contains(&restored.get()), "{}", restored.get());
     array.run_for(A_WHILE);
-    for stripe in (0..625).step_by(25) {
-        let asked = array.ask(b, JobRequest::Check { volume: array.volume().id, stripe });
-        assert_eq!(array.finish(asked), Ok(HostSuccess::Checked { matches: true }));
-    }
+    (0..625).step_by(25).for_each(|stripe| parity_matches(&mut array, b, stripe));
 }

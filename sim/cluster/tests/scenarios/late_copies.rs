@@ -20,10 +20,6 @@ fn array_with_object() -> (Cluster, HostSlot, HostSlot) {
     (array, a, b)
 }
 
-fn addition() -> ObjectCommand {
-    command(OBJECT, Action::FetchAndAdd { name: COUNTER, add: 1, original: true })
-}
-
 fn swap(compare: &'static str, swap: &'static str) -> ObjectCommand {
     let undefined = Undefined::IsEmpty;
     let action =
@@ -32,10 +28,7 @@ fn swap(compare: &'static str, swap: &'static str) -> ObjectCommand {
 }
 
 fn result(array: &mut Cluster, op: OpId) -> ActionResult {
-    match array.finish(op) {
-        Ok(HostSuccess::Objects(mut results)) => results.pop().expect("the request had a command").action,
-        other => panic!("the request failed: {other:?}"),
-    }
+    result_of(array.finish(op)).action
 }
 
 fn done(array: &mut Cluster, host: HostSlot, command: ObjectCommand) -> ActionResult {
@@ -45,18 +38,11 @@ fn done(array: &mut Cluster, host: HostSlot, command: ObjectCommand) -> ActionRe
 
 fn word(array: &mut Cluster, host: HostSlot) -> Bytes {
     let op = array.have_done(host, HERE, vec![get(OBJECT, WORD)]);
-    match array.finish(op) {
-        Ok(HostSuccess::Objects(mut results)) => results.remove(0).values.remove(0),
-        other => panic!("the counter can't be read: {other:?}"),
-    }
+    result_of(array.finish(op)).values.remove(0)
 }
 
 fn is_request(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if matches!(request.command, Command::Objects { .. }))
-}
-
-fn is_done(message: &Message) -> bool {
-    is_answer(message, |reply| matches!(reply, Reply::Objects { .. }))
+    matches!(command_of(message), Some(Command::Objects { .. }))
 }
 
 /// The next request of a host arrives twice: at once, and late.
@@ -115,10 +101,10 @@ fn an_addition_is_done_once_whenever_its_device_loses_power() {
         for at in 1..=12 {
             array.world.disk_mut(device(0)).expect("devices have disks").set_keeps(keeps);
             array.world.crash_before(device(0), at);
-            let op = array.have_done(a, HERE, vec![addition()]);
-            wait_until(&mut array, "power has failed", |array| array.world.machine(device(0)).is_none());
+            let op = array.have_done(a, HERE, vec![addition(OBJECT)]);
+            wait_until(&mut array, "power has failed", |array| !array.world.is_up(device(0)));
             array.restart_device(HERE);
-            let originals = (result(&mut array, op), done(&mut array, b, addition()));
+            let originals = (result(&mut array, op), done(&mut array, b, addition(OBJECT)));
             let at = at as i64;
             let added = |original| ActionResult::Added { original: Some(original) };
             assert_eq!(originals, (added(2 * at - 2), added(2 * at - 1)), "{keeps:?}, input {at}");
@@ -132,8 +118,8 @@ fn an_addition_whose_answers_are_lost_is_done_once_though_the_device_crashes_and
     let (mut array, a, b) = array_with_object();
     for round in 0..3 {
         let node = array.node(a);
-        array.world.network.drop_if(move |_, to, message| to == node && is_done(message));
-        let op = array.have_done(a, HERE, vec![addition()]);
+        array.world.network.drop_if(move |_, to, message| to == node && are_results(message));
+        let op = array.have_done(a, HERE, vec![addition(OBJECT)]);
         array.run_for(Duration::from_millis(100));
         fill_journal(&mut array, b);
         restart(&mut array, 0);
@@ -150,16 +136,20 @@ fn a_late_copy_of_an_addition_does_nothing_though_its_host_has_gone_on_and_its_d
         let (mut array, a, b) = array_with_object();
         next_request_comes_late_again(&mut array, a);
         let asked = array.world.now();
-        assert_eq!(done(&mut array, a, addition()), ActionResult::Added { original: Some(0) });
+        assert_eq!(done(&mut array, a, addition(OBJECT)), ActionResult::Added { original: Some(0) });
         for round in 0..5 {
-            done(&mut array, a, addition());
+            done(&mut array, a, addition(OBJECT));
             array.run_for(Duration::from_secs(1 + round % 2));
         }
         if fills {
             fill_journal(&mut array, b);
         }
         late_copy_comes(&mut array, a, asked, restarts);
-        assert_eq!(done(&mut array, b, addition()), ActionResult::Added { original: Some(6) }, "{restarts} {fills}");
+        assert_eq!(
+            done(&mut array, b, addition(OBJECT)),
+            ActionResult::Added { original: Some(6) },
+            "{restarts} {fills}"
+        );
         all_is_well(array);
     }
 }
@@ -207,14 +197,7 @@ fn a_late_swap_of_a_host_that_is_kept_out_does_nothing_whatever_its_device_went_
 /// A host has another host fenced, so that unanswered requests of that one will not be executed any more.
 fn keep_out(array: &mut Cluster, by: HostSlot, node: NodeId) {
     let NodeId::Host(out) = node else { panic!("only hosts are fenced") };
-    let others = array.slots().map(|slot| array.node(slot)).filter(|other| *other != node);
-    let except = others.filter_map(|node| match node {
-        NodeId::Host(generation) => Some(generation),
-        _ => None,
-    });
-    let request = ArrayRequest::Fence { below: Generation(out.0 + 1), except: except.collect() };
-    let asked = array.ask(by, request);
-    assert_eq!(array.finish(asked), DONE);
+    fence(array, by, out);
     let now = array.world.now();
     array.objects.is_kept_out(out.0, HERE, now);
 }
@@ -223,14 +206,14 @@ fn keep_out(array: &mut Cluster, by: HostSlot, node: NodeId) {
 fn answers_for_a_dead_host_are_kept_until_it_is_fenced_and_others_until_acknowledged() {
     let (mut array, a, b) = array_with_object();
     let node = array.node(a);
-    array.world.network.drop_if(move |_, to, message| to == node && is_done(message));
-    let lost: Vec<OpId> = (0..50).map(|_| array.have_done(a, HERE, vec![addition()])).collect();
+    array.world.network.drop_if(move |_, to, message| to == node && are_results(message));
+    let lost: Vec<OpId> = (0..50).map(|_| array.have_done(a, HERE, vec![addition(OBJECT)])).collect();
     array.run_for(Duration::from_millis(300));
     assert!(answers_kept(&array) >= lost.len() as u64, "the device keeps answers that did not reach their hosts");
     array.crash(node);
     array.world.network.heal();
     for _ in 0..200 {
-        done(&mut array, b, addition());
+        done(&mut array, b, addition(OBJECT));
     }
     array.run_for(Duration::from_secs(2));
     assert_eq!(answers_kept(&array), lost.len() as u64, "answers to a living host are not kept for long");
@@ -242,6 +225,6 @@ fn answers_for_a_dead_host_are_kept_until_it_is_fenced_and_others_until_acknowle
     restart(&mut array, 0);
     array.run_for(Duration::from_secs(2));
     assert_eq!(answers_kept(&array), 0);
-    assert_eq!(done(&mut array, b, addition()), ActionResult::Added { original: Some(250) });
+    assert_eq!(done(&mut array, b, addition(OBJECT)), ActionResult::Added { original: Some(250) });
     all_is_well(array);
 }

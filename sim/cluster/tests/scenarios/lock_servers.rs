@@ -6,9 +6,7 @@ const BOTH: [Ordering; 2] = [Ordering::ServerLock, Ordering::CallbackLock];
 
 /// Writes a block and returns how long that took.
 fn time_of_write(array: &mut Cluster, host: HostSlot, offset: u64) -> Duration {
-    let asked_at = array.world.now();
-    write(array, host, offset, BLOCK);
-    array.world.now().since(asked_at)
+    time_of(array, |array| write(array, host, offset, BLOCK))
 }
 
 /// A host writes, keeps its lock under callback locking, and starts another write, whose messages are delayed by `late`.
@@ -23,8 +21,7 @@ fn begin_late_write(array: &mut Cluster, host: HostSlot, late: Duration) {
 /// A new generation takes the slot of a fenced host.
 fn replace_fenced(array: &mut Cluster, host: HostSlot) {
     assert_eq!(array.fenced(), [host], "the host knows that it is fenced, and no other host is fenced");
-    array.crash(array.node(host));
-    array.replace_host(host, LocalClock::exact(array.world.now()));
+    replace_host(array, host);
 }
 
 fn restart_lock_server(array: &mut Cluster) {
@@ -63,26 +60,23 @@ fn every_device_that_may_serve_keeps_a_host_out_before_another_is_granted_its_lo
     for ordering in BOTH {
         let (mut array, a, b) = array_by(ordering);
         begin_late_write(&mut array, a, Duration::from_secs(30));
-        let NodeId::Host(dead) = array.node(a) else { unreachable!("a host") };
+        let dead = array.generation(a);
         array.crash(array.node(a));
         let begun = array.world.now();
         array.run_for(Duration::from_secs(3));
         // The monitor can't reach one of the devices, which serves until its lease has expired.
         cut(&mut array, NodeId::Monitor, device(3));
-        let granted = Rc::new(Cell::new(false));
-        let (seen, next) = (granted.clone(), array.node(b));
-        array.world.network.set_rule(move |from, to, message| {
+        let way = (LOCK_SERVER, array.node(b));
+        let granted = watch(&mut array, move |from, to, message| {
             let grants = |reply: &LockReply| matches!(reply, LockReply::Granted { .. });
-            let grant = matches!(message, Message::LockAnswer(answer) if grants(&answer.reply));
-            seen.set(seen.get() || (grant && (from, to) == (LOCK_SERVER, next)));
-            Verdict::Pass
+            (from, to) == way && matches!(message, Message::LockAnswer(answer) if grants(&answer.reply))
         });
         let write = array.write(b, 0, BLOCK);
         let serves = |array: &Cluster, number: u16| {
             let now = array.world.local(device(number)).expect("the node is in the world").time;
             array.device(DeviceId(number)).is_some_and(|machine| machine.has_lease(now) && !machine.keeps_out(dead))
         };
-        while !granted.get() {
+        while granted.get() == 0 {
             assert!(array.world.now().since(begun) < Duration::from_secs(12), "{ordering}: the lock is never granted");
             array.run_for(Duration::from_micros(100));
         }
@@ -138,13 +132,9 @@ fn without_their_lock_server_hosts_answer_with_an_error_in_time_and_go_on_when_i
         array.crash(LOCK_SERVER);
         for (host, offset) in [(a, 4 * BLOCK), (b, 0)] {
             let asked_at = array.world.now();
-            let write = array.write(host, offset, BLOCK);
-            let outcome = array.finish(write);
-            let silent = LockServerId(0);
-            assert!(
-                matches!(&outcome, Err(HostError::LockServerSilent { server, .. }) if *server == silent),
-                "{outcome:?}"
-            );
+            let outcome = outcome_of_write(&mut array, host, offset, BLOCK);
+            let is_silent = matches!(outcome, Err(HostError::LockServerSilent { server: LockServerId(0), .. }));
+            assert!(is_silent, "{outcome:?}");
             assert_eq!(array.world.now().since(asked_at), Duration::from_secs(6), "{ordering}");
         }
         array.restart_lock_server(LockServerId(0));
@@ -198,14 +188,10 @@ fn a_host_that_dies_while_its_lock_server_is_down_is_fenced_by_the_next_start() 
 #[test]
 fn locks_returned_while_the_server_was_down_are_free() {
     let (mut array, a, b) = array_by(Ordering::ServerLock);
-    let server_is_deaf = |from: NodeId, to: NodeId, message: &Message| {
-        let unlock = matches!(message, Message::LockRequest(_)) && to == LOCK_SERVER;
-        if unlock && from != to { Verdict::Drop } else { Verdict::Pass }
-    };
     let write = array.write(a, 0, BLOCK);
     // Long enough for the lock, and too short for the unlock.
     array.run_for(Duration::from_micros(200));
-    array.world.network.set_rule(server_is_deaf);
+    array.world.network.drop_if(|_, to, message| to == LOCK_SERVER && matches!(message, Message::LockRequest(_)));
     assert_eq!(array.finish(write), DONE);
     restart_lock_server(&mut array);
     array.world.network.heal();

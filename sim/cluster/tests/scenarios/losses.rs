@@ -5,21 +5,19 @@ use crate::story::*;
 
 /// Three copies of each block, on three devices.
 fn three_copies(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
-    let (mut array, a, b) = array_of(ordered(ordering, Options::calm("raid1:3", 3, 2, 6)));
-    fill(&mut array, a);
-    (array, a, b)
+    filled_array_of(ordered(ordering, Options::calm("raid1:3", 3, 2, 6)))
 }
 
-fn is(array: &Cluster, number: u16, wanted: MemberState) -> bool {
-    member_state(array, number) == Some(wanted)
+/// Reads each block by itself.
+fn reads_all(array: &mut Cluster, host: HostSlot) {
+    (0..12).for_each(|number| drop(content(array, host, number * BLOCK, BLOCK)));
 }
 
 /// An operator has a dead device's disk replaced by an empty one, which is brought at once unless the request is refused.
 pub fn ask_to_replace(array: &mut Cluster, host: HostSlot, number: u16, lose: bool) -> HostOutcome {
     let (disk, blocks) = (array.device_notes.new_disk(), array.options.disk_blocks());
     let request = Administration::Replace { device: DeviceId(number), disk, blocks, lose };
-    let asked = array.ask(host, ArrayRequest::Administer { request });
-    let outcome = array.finish(asked);
+    let outcome = administer(array, host, request);
     if outcome.is_ok() {
         array.swap_disk(DeviceId(number), disk);
         array.restart_device(DeviceId(number));
@@ -38,17 +36,14 @@ fn three_copies_do_without_two_and_both_are_replaced() {
             let (mut array, a, b) = three_copies(ordering);
             array.crash(device(1));
             if !at_once {
-                wait_until(&mut array, "the first is out", |array| is(array, 1, MemberState::Out));
+                wait_until(&mut array, "the first is out", |array| is_out(array, 1));
                 write(&mut array, a, 2 * BLOCK, BLOCK);
             }
             array.crash(device(2));
             let asked = [array.write(a, 0, 2 * BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
-            let begun = array.world.now();
-            for op in asked {
-                assert!(array.finish(op).is_ok(), "{ordering}");
-            }
-            assert!(array.world.now().since(begun) <= A_LEASE, "{ordering}: no longer than for one");
-            assert!([1, 2].iter().all(|number| is(&array, *number, MemberState::Out)), "{ordering}");
+            let took = time_of(&mut array, |array| all_succeed(array, asked, ordering));
+            assert!(took <= A_LEASE, "{ordering}: no longer than for one");
+            assert!([1, 2].iter().all(|number| is_out(&array, *number)), "{ordering}");
             write(&mut array, b, 5 * BLOCK, 3 * BLOCK);
             replace(&mut array, a, 1);
             if !at_once {
@@ -87,9 +82,7 @@ fn a_copy_that_came_back_knows_what_another_has_missed_meanwhile() {
             write(&mut array, a, 4 * BLOCK, BLOCK);
             array.restart_device(DeviceId(2));
             wait_in(&mut array, 2);
-            for number in 0..12 {
-                content(&mut array, b, number * BLOCK, BLOCK);
-            }
+            reads_all(&mut array, b);
             array.restart_device(DeviceId(0));
             all_is_well_with(array, 0);
         }
@@ -107,18 +100,16 @@ fn two_copies_that_return_together_are_brought_everything_though_the_third_dies_
         array.run_for(Duration::from_secs(1));
         array.restart_device(DeviceId(1));
         array.restart_device(DeviceId(2));
-        let first_is_in = |array: &Cluster| [1, 2].iter().any(|number| is(array, *number, MemberState::In));
+        let first_is_in = |array: &Cluster| [1, 2].iter().any(|number| is_in(array, *number));
         wait_until(&mut array, "one of them is in", first_is_in);
         array.run_for(Duration::from_millis(round));
         array.crash(device(0));
         // The recovery coordinator dies, too.
         array.crash(array.node(a));
-        wait_until(&mut array, "the third is out", |array| is(array, 0, MemberState::Out));
+        wait_until(&mut array, "the third is out", |array| is_out(array, 0));
         wait_in(&mut array, 1);
         wait_in(&mut array, 2);
-        for number in 0..12 {
-            content(&mut array, b, number * BLOCK, BLOCK);
-        }
+        reads_all(&mut array, b);
         array.restart_device(DeviceId(0));
         all_is_well_with(array, 0);
     }
@@ -131,11 +122,9 @@ fn the_last_copy_stays_in_and_nothing_is_lost() {
         array.crash(device(number));
     }
     array.run_for(A_WHILE);
-    assert!((0..3).all(|number| is(&array, number, MemberState::In)), "no remaining device has all blocks");
+    assert!((0..3).all(|number| is_in(&array, number)), "no remaining device has all blocks");
     array.restart_device(DeviceId(1));
-    wait_until(&mut array, "the others are out", |array| {
-        [0, 2].iter().all(|number| is(array, *number, MemberState::Out))
-    });
+    wait_until(&mut array, "the others are out", |array| [0, 2].iter().all(|number| is_out(array, *number)));
     array.run_for(Duration::from_millis(100));
     write(&mut array, a, 0, 4 * BLOCK);
     for number in [0, 2] {
@@ -150,15 +139,12 @@ fn the_last_copy_stays_in_and_nothing_is_lost() {
 fn a_dead_device_on_which_nothing_lies_keeps_no_other_one_out() {
     for ordering in KEPT_APART {
         let options = ordered(ordering, Options { other_devices: 1, ..Options::calm("raid5:2+1", 3, 1, 6) });
-        let (mut array, a, b) = array_of(options);
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_of(options);
         array.crash(device(3));
         lose(&mut array, 1);
         write(&mut array, b, 0, 4 * BLOCK);
         welcome(&mut array, 1);
-        let begun = array.world.now();
-        wait_in(&mut array, 1);
-        assert!(array.world.now().since(begun) < A_LEASE, "{ordering}");
+        assert!(time_of(&mut array, |array| wait_in(array, 1)) < A_LEASE, "{ordering}");
         // The device crashes in the middle of a survey, too.
         array.restart_device(DeviceId(3));
         array.run_for(A_LEASE);
@@ -177,19 +163,16 @@ fn a_dead_device_on_which_nothing_lies_keeps_no_other_one_out() {
 fn units_only_on_two_lost_disks_of_a_ring_are_given_up_and_the_rest_heals() {
     let layouts = [("raid5:2+1", 5), ("raid1:2", 4)];
     for ((layout, devices), at_once) in layouts.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
-        let (mut array, a, b) = array_of(Options::calm(layout, devices, 1, 20));
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_of(Options::calm(layout, devices, 1, 20));
         array.crash(device(0));
         if !at_once {
-            wait_until(&mut array, "the first is out", |array| is(array, 0, MemberState::Out));
+            wait_until(&mut array, "the first is out", |array| is_out(array, 0));
         }
         array.crash(device(1));
         array.run_for(A_WHILE);
         // If one device was lost first, it is out. No other device can replace the second one; nor either, if both were lost
         // together.
-        assert!(
-            is(&array, 0, if at_once { MemberState::In } else { MemberState::Out }) && is(&array, 1, MemberState::In)
-        );
+        assert!(is_out(&array, 0) != at_once && is_in(&array, 0) == at_once && is_in(&array, 1));
         let refused = |other| Err(HostError::AdminError(AdminError::NeedsOthers { others: vec![DeviceId(other)] }));
         if at_once {
             assert_eq!(ask_to_replace(&mut array, a, 0, false), refused(1), "{layout}");

@@ -3,6 +3,7 @@
 mod abandoned;
 mod attribute_volumes;
 mod changes;
+mod contention;
 mod cut_short;
 mod degraded;
 mod device_locks;

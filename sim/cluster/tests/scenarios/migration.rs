@@ -7,10 +7,6 @@ fn mirror(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     array_of(ordered(ordering, Options { other_devices: 5, ..Options::calm("raid1:2", 2, 4, 10) }))
 }
 
-fn layout(scheme: &str, devices: usize, unit: u64) -> Layout {
-    Layout::new(scheme.parse().unwrap(), devices, unit).unwrap()
-}
-
 fn ring(devices: &[u16]) -> Vec<DeviceId> {
     devices.iter().copied().map(DeviceId).collect()
 }
@@ -25,7 +21,7 @@ fn copied(outcome: HostOutcome) -> u64 {
 
 fn wait_idle(array: &mut Cluster) {
     wait_until(array, "no operation is in progress", |array| {
-        let mut hosts = array.slots().filter_map(|slot| array.role(slot).and_then(Role::host));
+        let mut hosts = array.slots().filter_map(|slot| array.host(slot));
         hosts.all(|host| host.is_idle_for(array.volume().id))
     });
     // Users have their answers; devices learn of the commits.
@@ -45,9 +41,7 @@ fn write_about(array: &mut Cluster, hosts: [HostSlot; 2], round: u64) {
         };
         writes.push(array.write(host, offset, length));
     }
-    for write in writes {
-        assert_eq!(array.finish(write), DONE);
-    }
+    all_succeed(array, writes, "both hosts write");
 }
 
 #[test]

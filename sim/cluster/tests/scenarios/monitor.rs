@@ -3,14 +3,6 @@
 use crate::story::*;
 use braid_world::CrashPoint;
 
-/// Cuts the connections between a node and some others, in both directions.
-fn cut_off(array: &mut Cluster, one: NodeId, others: &[NodeId]) {
-    for other in others {
-        array.world.network.cut(one, *other);
-        array.world.network.cut(*other, one);
-    }
-}
-
 /// Makes the monitor lose power, and restarts it after a while.
 fn restart_monitor_after(array: &mut Cluster, span: Duration) {
     array.crash(NodeId::Monitor);
@@ -22,10 +14,7 @@ fn restart_monitor_after(array: &mut Cluster, span: Duration) {
 fn an_epoch_that_was_written_and_never_sent_is_in_effect_when_the_monitor_is_back() {
     for unavailable in [Duration::from_millis(1), Duration::from_secs(7)] {
         let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
-        array.world.network.drop_if(|from, _, message| {
-            let told = matches!(message, Message::MonitorAnswer(answer) if answer.reply == MonitorReply::Changed);
-            from == NodeId::Monitor && told
-        });
+        array.world.network.drop_if(|_, _, message| is_news(message));
         array.crash(device(4));
         let asked = array.write(a, 0, BLOCK);
         wait_until(&mut array, "the device is out", |array| epoch(array) == 2);
@@ -44,7 +33,7 @@ fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
     for point in [1, 2, 3].into_iter().flat_map(|count| [CrashPoint::Write(count), CrashPoint::Sync(count)]) {
         for device_returns in [false, true] {
             let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
-            array.world.disk_mut(NodeId::Monitor).expect("the node has a disk").crash_at(point);
+            disk(&mut array, NodeId::Monitor).crash_at(point);
             array.crash(device(4));
             let asked = array.write(a, 0, BLOCK);
             // Some points are never reached, if the monitor has fewer writes.
@@ -56,10 +45,10 @@ fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
                 array.restart_monitor();
             }
             assert_eq!(array.finish(asked), DONE, "{point:?}");
-            array.world.disk_mut(NodeId::Monitor).expect("the node has a disk").spare();
+            disk(&mut array, NodeId::Monitor).spare();
             write(&mut array, b, 4 * BLOCK, BLOCK);
             if !device_returns {
-                wait_until(&mut array, "the device is out", |array| member_state(array, 4) == Some(MemberState::Out));
+                wait_out(&mut array, 4);
                 array.restart_device(DeviceId(4));
             }
             array.run_for(Duration::from_secs(2));
@@ -86,11 +75,7 @@ fn without_its_monitor_the_array_pauses_after_a_lease_and_loses_nothing() {
         array.run_for(Duration::from_secs(5));
         assert_eq!(array.requests.asked().count(), 3, "{ordering}: no device serves without a lease");
         array.restart_monitor();
-        let back = array.world.now();
-        for op in asked {
-            assert!(array.finish(op).is_ok(), "{ordering}");
-        }
-        assert!(array.world.now().since(back) < A_LEASE, "{ordering}");
+        assert!(time_of(&mut array, |array| all_succeed(array, asked, ordering)) < A_LEASE, "{ordering}");
         array.run_for(A_WHILE);
         assert_eq!(epoch(&array), 1, "{ordering}: no device was silent for too long");
         all_is_well(array);
@@ -108,7 +93,7 @@ fn a_device_that_dies_while_the_monitor_is_down_is_marked_out_a_lease_after_its_
     array.run_for(Duration::from_millis(3_900));
     assert_eq!(epoch(&array), 1, "the monitor can't know that the device has no lease");
     assert_eq!(array.finish(asked), DONE);
-    assert_eq!(member_state(&array, 0), Some(MemberState::Out));
+    assert!(is_out(&array, 0));
     write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
     all_is_well_back_with(array, 0);
 }
@@ -120,26 +105,20 @@ fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
         // This host receives nothing from the monitor either, so it continues in the old epoch.
         let cut = [array.node(b), device(0)];
         cut_off(&mut array, NodeId::Monitor, &cut);
-        let answers = Rc::new(RefCell::new(Vec::new()));
-        let log = answers.clone();
-        array.world.network.set_rule(move |from, _, message| {
-            let served = |reply: &braid_wire::Reply| {
-                use braid_wire::Reply::{Accepted, Data, Heartbeat, Written};
-                matches!(reply, Accepted { .. } | Data { .. } | Heartbeat { .. } | Written { .. })
-            };
-            if from == device(0) && is_answer(message, served) {
-                log.borrow_mut().push(());
-            }
-            Verdict::Pass
+        let answers = watch(&mut array, |from, _, message| {
+            use Reply::{Accepted, Data, Heartbeat, Written};
+            let served =
+                |reply: &Reply| matches!(reply, Accepted { .. } | Data { .. } | Heartbeat { .. } | Written { .. });
+            from == device(0) && is_answer(message, served)
         });
-        wait_until(&mut array, "the device is out", |array| member_state(array, 0) == Some(MemberState::Out));
-        answers.take();
+        wait_out(&mut array, 0);
+        answers.set(0);
         // Block 5 is on device 0, too, but in another stripe, because locks of a lock server would block other hosts.
         let theirs = array.write(b, 5 * BLOCK, BLOCK);
         write(&mut array, a, 0, BLOCK);
         content(&mut array, a, 0, 4 * BLOCK);
         array.run_for(Duration::from_secs(5));
-        assert!(answers.take().is_empty(), "{ordering}: a device without a lease must not answer");
+        assert!(answers.get() == 0, "{ordering}: a device without a lease must not answer");
         array.world.network.heal();
         assert_eq!(array.finish(theirs), DONE);
         all_is_well_with(array, 0);
@@ -156,7 +135,7 @@ fn a_lease_that_was_long_on_its_way_ends_no_later_for_that() {
     array.run_for(Duration::from_secs(6));
     assert!(content(&mut array, b, 0, BLOCK) == content(&mut array, a, 0, BLOCK) && epoch(&array) == 1);
     array.world.network.cut(device(0), NodeId::Monitor);
-    wait_until(&mut array, "the device is out", |array| member_state(array, 0) == Some(MemberState::Out));
+    wait_out(&mut array, 0);
     write(&mut array, a, 0, BLOCK);
     // In its old epoch, the host reads from device 0 blocks that others have written without this device.
     let read = array.read(b, 0, BLOCK);
@@ -171,12 +150,8 @@ fn a_device_that_no_host_reaches_is_taken_out_though_the_monitor_does() {
     let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     let hosts = [array.node(a), array.node(b)];
     cut_off(&mut array, device(4), &hosts);
-    let begun = array.world.now();
     let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
-    for op in asked {
-        assert!(array.finish(op).is_ok());
-    }
-    let took = array.world.now().since(begun);
+    let took = time_of(&mut array, |array| all_succeed(array, asked, "no host reaches a device"));
     assert!(took > Duration::from_secs(4) && took < Duration::from_secs(14), "{took:?}");
     array.world.network.heal();
     all_is_well_with(array, 4);
@@ -189,10 +164,8 @@ fn a_device_that_the_monitor_hears_and_does_not_reach_is_marked_out() {
     let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
     array.run_for(A_LEASE);
     let late = [array.write(b, BLOCK, BLOCK), array.read(a, 9 * BLOCK, BLOCK)];
-    for op in asked.into_iter().chain(late) {
-        assert!(array.finish(op).is_ok());
-    }
-    assert_eq!(member_state(&array, 4), Some(MemberState::Out));
+    all_succeed(&mut array, asked.into_iter().chain(late), "the monitor does not reach a device");
+    assert!(is_out(&array, 4));
     array.world.network.heal();
     all_is_well_with(array, 4);
 }
@@ -202,9 +175,7 @@ fn write_for(array: &mut Cluster, host: HostSlot, span: Duration) -> Duration {
     let end = array.world.now().after(span);
     let mut longest = Duration::ZERO;
     while array.world.now() < end {
-        let begun = array.world.now();
-        write(array, host, 0, BLOCK);
-        longest = longest.max(array.world.now().since(begun));
+        longest = longest.max(time_of(array, |array| write(array, host, 0, BLOCK)));
         array.run_for(Duration::from_millis(10));
     }
     longest
@@ -220,7 +191,7 @@ fn a_device_that_receives_nothing_costs_users_a_lease_and_a_second() {
         }
         let longest = write_for(&mut array, a, Duration::from_secs(30));
         assert!(longest > Duration::from_secs(4) && longest <= A_LEASE, "{longest:?}");
-        assert_eq!(member_state(&array, 4), Some(MemberState::Out));
+        assert!(is_out(&array, 4));
         array.world.network.heal();
         all_is_well_with(array, 4);
     }
@@ -237,7 +208,7 @@ fn an_epoch_costs_users_no_more_than_it_takes_all_devices_to_take_it_over() {
         array.restart_device(DeviceId(4));
         let longest = write_for(&mut array, a, Duration::from_secs(8));
         assert!(longest < Duration::from_millis(150), "{ordering}: {longest:?}");
-        assert_eq!(member_state(&array, 4), Some(MemberState::In));
+        assert!(is_in(&array, 4));
         all_is_well(array);
     }
 }
@@ -276,7 +247,6 @@ fn a_host_that_cannot_reach_a_returning_device_does_not_keep_it_from_coming_back
         array.run_for(Duration::from_secs(2));
         array.restart_device(DeviceId(4));
         wait_in(&mut array, 4);
-        array.world.network.heal();
         all_is_well(array);
     }
 }
@@ -290,13 +260,11 @@ fn a_recovery_coordinator_that_can_not_reach_the_device_is_replaced() {
     lose(&mut array, 4);
     write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
     welcome(&mut array, 4);
-    let NodeId::Host(generation) = array.node(a) else { unreachable!("the node is a host") };
-    let recovery_coordinator = MemberState::Returning { recovery_coordinator: Some(generation) };
+    let recovery_coordinator = MemberState::Returning { recovery_coordinator: Some(array.generation(a)) };
     let oldest = array.node(a);
     cut_off(&mut array, oldest, &[device(4)]);
     assert_eq!(member_state(&array, 4), Some(recovery_coordinator));
     wait_in(&mut array, 4);
-    array.world.network.heal();
     all_is_well(array);
 }
 
@@ -307,18 +275,16 @@ fn a_device_that_finds_no_space_on_its_return_is_done_without_until_it_does() {
     lose(&mut array, 2);
     write(&mut array, a, 0, stripe);
     welcome(&mut array, 2);
-    array.world.disk_mut(device(2)).expect("the node has a disk").set_full(true);
+    disk(&mut array, device(2)).set_full(true);
     let mut longest = Duration::ZERO;
     for number in 1..100 {
-        let begun = array.world.now();
-        write(&mut array, b, number * stripe, stripe);
-        longest = longest.max(array.world.now().since(begun));
+        longest = longest.max(time_of(&mut array, |array| write(array, b, number * stripe, stripe)));
     }
     assert!(longest > Duration::from_secs(4) && longest < A_LEASE + Duration::from_secs(1), "{longest:?}");
     let begun = epoch(&array);
     array.run_for(Duration::from_secs(120));
     assert!(epoch(&array) - begun < 20, "the device returns later each time: {}", epoch(&array) - begun);
-    array.world.disk_mut(device(2)).expect("the node has a disk").set_full(false);
+    disk(&mut array, device(2)).set_full(false);
     wait_in(&mut array, 2);
     for number in 0..100 {
         content(&mut array, a, number * stripe, stripe);
@@ -381,9 +347,7 @@ fn a_late_membership_of_an_earlier_epoch_is_ignored() {
     lose(&mut array, 4);
     let asked = [array.write(a, 0, BLOCK), array.write(b, 4 * BLOCK, BLOCK), array.write(b, 8 * BLOCK, 4 * BLOCK)];
     array.restart_device(DeviceId(4));
-    for op in asked {
-        assert_eq!(array.finish(op), DONE);
-    }
+    all_succeed(&mut array, asked, "the monitor's messages are late");
     all_is_well_with(array, 4);
 }
 
@@ -392,15 +356,12 @@ fn requests_of_an_earlier_epoch_are_refused_and_of_a_later_one_make_a_node_ask()
     let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
     // One host and one device don't learn of the change until they ask.
     let deaf = [array.node(b), device(1)];
-    array.world.network.drop_if(move |from, to, message| {
-        let told = matches!(message, Message::MonitorAnswer(answer) if answer.reply == MonitorReply::Changed);
-        from == NodeId::Monitor && told && deaf.contains(&to)
-    });
+    array.world.network.drop_if(move |_, to, message| is_news(message) && deaf.contains(&to));
     lose(&mut array, 4);
-    let begun = array.world.now();
-    write(&mut array, b, 4 * BLOCK, BLOCK);
-    write(&mut array, a, BLOCK, BLOCK);
-    let took = array.world.now().since(begun);
+    let took = time_of(&mut array, |array| {
+        write(array, b, 4 * BLOCK, BLOCK);
+        write(array, a, BLOCK, BLOCK);
+    });
     assert!(took < Duration::from_millis(600), "a host that learns of a later epoch asks at once: {took:?}");
     array.world.network.heal();
     all_is_well_back_with(array, 4);
@@ -409,18 +370,12 @@ fn requests_of_an_earlier_epoch_are_refused_and_of_a_later_one_make_a_node_ask()
 #[test]
 fn heartbeats_alone_change_nothing() {
     let (mut array, _, _) = filled_array_by(Ordering::Timestamp);
-    let changed = Rc::new(RefCell::new(0));
-    let count = changed.clone();
-    array.world.network.set_rule(move |from, _, message| {
-        let asks = matches!(message, Message::Request(request) if !matches!(request.command, Command::Heartbeat));
-        *count.borrow_mut() += u32::from(asks || from == NodeId::Monitor && carries_membership(message));
-        Verdict::Pass
+    let changed = watch(&mut array, |_, _, message| match message {
+        Message::Request(request) => request.command != Command::Heartbeat,
+        Message::MonitorAnswer(answer) => answer.membership.is_some(),
+        _ => false,
     });
     array.run_for(Duration::from_secs(60));
-    assert_eq!((changed.take(), epoch(&array)), (0, 1));
+    assert_eq!((changed.get(), epoch(&array)), (0, 1));
     all_is_well(array);
-}
-
-fn carries_membership(message: &Message) -> bool {
-    matches!(message, Message::MonitorAnswer(answer) if answer.membership.is_some())
 }

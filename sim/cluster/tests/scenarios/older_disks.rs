@@ -5,8 +5,8 @@ use crate::story::*;
 use braid_world::Disk;
 
 /// Replaces the disk of a device that is down; returns the old disk.
-fn swap(array: &mut Cluster, number: u16, disk: Disk) -> Disk {
-    std::mem::replace(array.world.disk_mut(device(number)).expect("the node has a disk"), disk)
+fn swap(array: &mut Cluster, number: u16, another: Disk) -> Disk {
+    std::mem::replace(disk(array, device(number)), another)
 }
 
 /// The device has the wrong disk and stays out; with its own disk it is resynchronised.
@@ -15,7 +15,7 @@ fn is_refused_until_it_has(mut array: Cluster, number: u16, own: Disk) {
     let whole = content(&mut array, a, 0, 12 * BLOCK);
     write(&mut array, b, 4 * BLOCK, BLOCK);
     array.run_for(A_WHILE);
-    assert_eq!(member_state(&array, number), Some(MemberState::Out));
+    assert!(is_out(&array, number));
     let now = content(&mut array, b, 0, 12 * BLOCK);
     assert!(now[..4 * BLOCK as usize] == whole[..4 * BLOCK as usize] && now != whole);
     array.crash(device(number));
@@ -30,8 +30,7 @@ fn is_refused_until_it_has(mut array: Cluster, number: u16, own: Disk) {
 fn delay_news(array: &mut Cluster, number: u16, wait: Duration) {
     array.world.network.set_rule(move |_, to, message| {
         let asks = matches!(message, Message::MonitorRequest(_));
-        let told = matches!(message, Message::MonitorAnswer(answer) if answer.reply == MonitorReply::Changed);
-        let late = to == device(number) && told || asks && wait.is_zero();
+        let late = to == device(number) && is_news(message) || asks && wait.is_zero();
         if late { Verdict::Delay(wait.max(Duration::from_millis(50))) } else { Verdict::Pass }
     });
 }
@@ -59,7 +58,7 @@ fn an_old_copy_of_a_device_s_disk_is_not_let_in() {
         for down in [100, 3_000, 9_000] {
             let (mut array, _, b) = filled_array_by(ordering);
             array.crash(device(4));
-            let copy = array.world.disk_mut(device(4)).expect("the node has a disk").clone();
+            let copy = disk(&mut array, device(4)).clone();
             array.restart_device(DeviceId(4));
             array.run_for(Duration::from_secs(1));
             lose(&mut array, 0);

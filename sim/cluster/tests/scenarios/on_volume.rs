@@ -164,20 +164,8 @@ impl Machine for ObjectStore {
     }
 }
 
-/// Both, as guests of one host.
-enum Guest {
-    Owner(Owner),
-    Store(Box<ObjectStore>),
-}
-
-impl Guest {
-    fn machine(&self) -> &dyn Machine<Request = HostRequest, Outcome = HostOutcome, Disk = OneDisk> {
-        match self {
-            Guest::Owner(owner) => owner,
-            Guest::Store(store) => &**store,
-        }
-    }
-}
+/// Either, as a guest of one host.
+struct Guest(Box<dyn Machine<Request = HostRequest, Outcome = HostOutcome, Disk = OneDisk>>);
 
 impl Machine for Guest {
     type Request = HostRequest;
@@ -185,18 +173,15 @@ impl Machine for Guest {
     type Disk = OneDisk;
 
     fn step(&mut self, now: Now, input: Input<HostRequest>, out: &mut Effects<HostOutcome>) {
-        match self {
-            Guest::Owner(owner) => owner.step(now, input, out),
-            Guest::Store(store) => store.step(now, input, out),
-        }
+        self.0.step(now, input, out);
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.machine().deadline()
+        self.0.deadline()
     }
 
     fn invariants(&self) {
-        self.machine().invariants();
+        self.0.invariants();
     }
 }
 
@@ -250,8 +235,7 @@ fn formatted_array(seed: u64) -> (Cluster, HostSlot) {
     let volume = array.volume().id;
     for (at, data) in Store::format_with(&store_config(), DiskId(1), 77, Some(512 << 10)).expect("it is large enough") {
         let write = VolumeRequest::Write { volume, offset: MIB + at, data, patience: Patience::Host };
-        let asked = array.ask(a, write);
-        assert_eq!(array.finish(asked), DONE);
+        assert_eq!(array.perform(a, write), DONE);
     }
     (array, a)
 }
@@ -264,16 +248,14 @@ fn start(array: &mut Cluster) -> HostSlot {
         let record = Window { volume, offset: 0, length: 4096 };
         let store = Window { volume, offset: MIB, length: STORE_BYTES };
         let name = |number| NodeId::MetadataServer(FileSystemId(number));
-        let objects = Guest::Store(Box::new(ObjectStore::new(number)));
-        let guests = vec![(name(1), record, Guest::Owner(Owner::default())), (name(2), store, objects)];
+        let objects = Guest(Box::new(ObjectStore::new(number)));
+        let guests = vec![(name(1), record, Guest(Box::new(Owner::default()))), (name(2), store, objects)];
         Box::new(Node(OnVolume::new(host, guests)))
     })
 }
 
-fn fence(array: &mut Cluster, by: HostSlot, of: HostSlot) {
-    let NodeId::Host(generation) = array.node(of) else { unreachable!("slots hold hosts") };
-    let asked = array.fence(by, generation);
-    assert_eq!(array.finish(asked), DONE);
+fn keep_out(array: &mut Cluster, by: HostSlot, of: HostSlot) {
+    fence(array, by, array.generation(of));
 }
 
 fn set_number(array: &mut Cluster, host: HostSlot, number: u64) -> OpId {
@@ -286,13 +268,8 @@ fn ask_objects(array: &mut Cluster, host: HostSlot, commands: Vec<braid_wire::Ob
     array.ask(host, ObjectsRequest::Execute { device: STORE, request, patience })
 }
 
-fn add_one(array: &mut Cluster, host: HostSlot) -> OpId {
-    ask_objects(array, host, vec![command(OBJECT, Action::FetchAndAdd { name: COUNTER, add: 1, original: false })])
-}
-
 fn read_number(array: &mut Cluster, host: HostSlot) -> u64 {
-    let asked = array.ask(host, VolumeRequest::Flush { volume: RECORD });
-    match array.finish(asked) {
+    match array.perform(host, VolumeRequest::Flush { volume: RECORD }) {
         Ok(HostSuccess::Allocation(runs)) => runs[0].0,
         other => panic!("{other:?}"),
     }
@@ -300,13 +277,7 @@ fn read_number(array: &mut Cluster, host: HostSlot) -> u64 {
 
 fn read_count(array: &mut Cluster, host: HostSlot) -> u64 {
     let asked = ask_objects(array, host, vec![get(OBJECT, COUNTER)]);
-    match array.finish(asked) {
-        Ok(HostSuccess::Objects(mut results)) => match &results.remove(0).values[0][..] {
-            [] => 0,
-            value => i64::from_be_bytes(value.try_into().expect("numbers have eight bytes")) as u64,
-        },
-        other => panic!("{other:?}"),
-    }
+    number_in(&result_of(array.finish(asked))) as u64
 }
 
 /// Restarts the devices that are down, and waits until they are in.
@@ -319,8 +290,7 @@ fn restart_all(array: &mut Cluster, down: &mut Vec<u16>) {
 
 /// The outcome, if the operation has ended.
 fn ended(array: &mut Cluster, op: OpId) -> Option<HostOutcome> {
-    let is_open = array.requests.asked().any(|asked| asked.op == op);
-    (!is_open).then(|| array.finish(op))
+    (!array.requests.is_open(op)).then(|| array.finish(op))
 }
 
 #[test]
@@ -338,7 +308,8 @@ fn answers_of_guests_survive_deaths_of_devices_and_hosts() {
         for round in 0..40 {
             let record = set_number(&mut array, host, number.end() + 1);
             number = *number.start()..=number.end() + 1;
-            let additions: Vec<_> = (0..rng.between(1, 5)).map(|_| add_one(&mut array, host)).collect();
+            let additions: Vec<_> =
+                (0..rng.between(1, 5)).map(|_| ask_objects(&mut array, host, vec![addition(OBJECT)])).collect();
             count = *count.start()..=count.end() + additions.len() as u64;
             array.run_for(Duration::from_micros(rng.below(4_000)));
             match rng.below(6) {
@@ -369,7 +340,7 @@ fn answers_of_guests_survive_deaths_of_devices_and_hosts() {
                         array.crash(array.node(old));
                     }
                     restart_all(&mut array, &mut down);
-                    fence(&mut array, a, old);
+                    keep_out(&mut array, a, old);
                     host = start(&mut array);
                     let (found, total) = (read_number(&mut array, host), read_count(&mut array, host));
                     assert!(number.contains(&found), "seed {seed}, round {round}: {found}, not in {number:?}");
@@ -392,9 +363,7 @@ fn answers_of_guests_survive_deaths_of_devices_and_hosts() {
                 seen.1 += open;
                 restart_all(&mut array, &mut down);
             }
-            for op in additions {
-                assert!(array.finish(op).is_ok(), "seed {seed}, round {round}");
-            }
+            all_succeed(&mut array, additions, format!("seed {seed}, round {round}"));
             assert_eq!(array.finish(record), DONE, "seed {seed}, round {round}");
             (number, count) = (*number.end()..=*number.end(), *count.end()..=*count.end());
             seen.2 += 1;
@@ -418,10 +387,8 @@ fn a_guest_of_a_fenced_host_ends_and_its_other_requests_are_answered() {
     assert_eq!(ended(&mut array, waits), None);
     restart_all(&mut array, &mut vec![0, 1]);
     assert_eq!(array.finish(waits), DONE);
-    fence(&mut array, a, host);
-    let after =
-        array.ask(host, VolumeRequest::Read { volume: VolumeId(1), offset: 0, length: 512, patience: Patience::Host });
-    assert_eq!(array.finish(after), Err(HostError::Fenced), "the host itself answers");
+    keep_out(&mut array, a, host);
+    assert_eq!(outcome_of_read(&mut array, host, 0), Err(HostError::Fenced), "the host itself answers");
     let next = start(&mut array);
     assert_eq!(read_number(&mut array, next), 6);
 }

@@ -14,31 +14,18 @@ fn array() -> (Cluster, HostSlot, HostSlot) {
     filled_array_by(Ordering::Timestamp)
 }
 
-fn command(message: &Message) -> Option<&Command> {
-    if let Message::Request(request) = message { Some(&request.command) } else { None }
-}
-
 fn is_retraction(message: &Message) -> bool {
-    matches!(command(message), Some(Command::Retract { .. }))
+    matches!(command_of(message), Some(Command::Retract { .. }))
 }
 
 fn is_prewrite(message: &Message) -> bool {
-    matches!(command(message), Some(Command::Prewrite { .. }))
-}
-
-/// Finishes an operation, and returns how long that took from now.
-fn took(array: &mut Cluster, op: OpId) -> Duration {
-    let begun = array.world.now();
-    assert_eq!(array.finish(op), DONE);
-    array.world.now().since(begun)
+    matches!(command_of(message), Some(Command::Prewrite { .. }))
 }
 
 /// Reads block by block, each within a second.
 fn reads_at_once(array: &mut Cluster, host: HostSlot, blocks: &[u64]) {
     for block in blocks {
-        let begun = array.world.now();
-        content(array, host, block * BLOCK, BLOCK);
-        let took = array.world.now().since(begun);
+        let took = time_of(array, |array| drop(content(array, host, block * BLOCK, BLOCK)));
         assert!(took < Duration::from_secs(1), "the read of block {block} took {took:?}");
     }
 }
@@ -54,18 +41,17 @@ fn the_order_of_a_hosts_writes_holds_though_its_clock_leaps_and_comes_back() {
     content(&mut array, b, 0, BLOCK);
     array.run_for(Duration::from_millis(100));
     // A read of the last block of stripe 1 and the first of stripe 2; the second part is late.
-    let reader = array.node(b);
-    let writer = array.node(a);
+    let (reader, writer) = (array.node(b), array.node(a));
     let stamps: Rc<RefCell<Vec<Stamp>>> = Rc::default();
     let seen = stamps.clone();
     let mut parts = 0;
     array.world.network.set_rule(move |from, _, message| {
-        if let Some(Command::Write { stamp, .. } | Command::Prewrite { stamp, .. }) = command(message)
+        if let Some(Command::Write { stamp, .. } | Command::Prewrite { stamp, .. }) = command_of(message)
             && from == writer
         {
             seen.borrow_mut().push(*stamp);
         }
-        if from == reader && matches!(command(message), Some(Command::Read { .. })) {
+        if from == reader && matches!(command_of(message), Some(Command::Read { .. })) {
             parts += 1;
             return if parts == 2 { Verdict::Delay(Duration::from_secs(1)) } else { Verdict::Pass };
         }
@@ -121,8 +107,7 @@ fn reads_without_unavailable_devices_are_served_at_once_beside_writes_of_whole_s
 fn a_clock_that_leaps_ahead_and_comes_back_delays_no_write_of_whole_stripes() {
     for (lead, layout) in [(6, "raid5:4+1"), (20, "raid5:4+1"), (34, "raid5:4+1"), (20, "raid1:2"), (20, "raid0:5")] {
         let devices = if layout == "raid1:2" { 2 } else { 5 };
-        let (mut array, a, b) = array_of(Options::calm(layout, devices, 1, 3));
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_of(Options::calm(layout, devices, 1, 3));
         let (node, stripe) = (array.node(a), array.volume().layout.stripe_blocks() * BLOCK);
         for round in 0..3 {
             let before = array.write(a, 0, stripe);
@@ -130,12 +115,11 @@ fn a_clock_that_leaps_ahead_and_comes_back_delays_no_write_of_whole_stripes() {
             let writes = [array.write(a, stripe, stripe), array.write(a, 2 * stripe, stripe)];
             array.run_for(AN_INSTANT);
             array.world.step_clock(node, -lead * SECOND);
-            for write in [before].into_iter().chain(writes) {
-                let took = took(&mut array, write);
+            for op in [before].into_iter().chain(writes) {
+                let took = time_of(&mut array, |array| assert_eq!(array.finish(op), DONE));
                 assert!(took < Duration::from_secs(1), "{layout}, {lead} s, round {round}: {took:?}");
             }
-            let theirs = array.write(b, 0, 3 * stripe);
-            let took = took(&mut array, theirs);
+            let took = time_of(&mut array, |array| write(array, b, 0, 3 * stripe));
             assert!(took < Duration::from_secs(1), "{layout}, {lead} s, round {round}: {took:?}");
         }
         all_is_well(array);
@@ -151,20 +135,12 @@ fn a_late_copy_of_a_retracted_write_has_no_effect_after_a_restart() {
     array.crash(device(0));
     let (writer, late) = (array.node(a), Duration::from_secs(20));
     array.world.network.delay_if(late, move |from, to, message| from == writer && to == device(1) && is_write(message));
-    let asked = array.write(a, 0, STRIPE);
-    let outcome = array.finish(asked);
+    let outcome = outcome_of_write(&mut array, a, 0, STRIPE);
     assert!(lacks(&outcome, &[0]), "{outcome:?}");
     array.run_for(Duration::from_millis(100));
     restart(&mut array, 1);
     array.run_for(Duration::from_millis(100));
-    let written = Rc::new(Cell::new(0));
-    let seen = written.clone();
-    array.world.network.set_rule(move |from, to, message| {
-        if from == device(1) && to == writer && is_written(message) {
-            seen.set(seen.get() + 1);
-        }
-        Verdict::Pass
-    });
+    let written = watch(&mut array, move |from, to, message| from == device(1) && to == writer && is_written(message));
     array.run_for(late);
     assert_eq!(written.get(), 0, "the late copy is refused");
     reads_at_once(&mut array, b, &[1, 2, 3]);
@@ -185,7 +161,7 @@ fn a_late_retraction_does_not_undo_what_its_host_then_finds_committed() {
     restart(&mut array, 1);
     let retracted = Rc::new(Cell::new(0));
     let seen = retracted.clone();
-    array.world.network.set_rule(move |from, to, message| match command(message) {
+    array.world.network.set_rule(move |from, to, message| match command_of(message) {
         Some(Command::Retract { .. }) if to == device(1) => Verdict::Pass,
         Some(Command::Retract { .. }) if to == device(2) => {
             seen.set(seen.get() + 1);
@@ -215,13 +191,11 @@ fn a_host_that_does_not_reach_one_device_holds_others_back_no_longer_than_its_pa
     array.run_for(Duration::from_secs(1));
     let writer = array.node(a);
     array.world.network.cut(writer, device(0));
-    let asked = array.write(a, 0, STRIPE);
-    let outcome = array.finish(asked);
+    let outcome = outcome_of_write(&mut array, a, 0, STRIPE);
     assert!(matches!(outcome, Err(HostError::TimedOut { .. })), "{outcome:?}");
     array.run_for(Duration::from_millis(100));
     reads_at_once(&mut array, b, &[0, 1, 2, 3]);
-    let theirs = array.write(b, 0, STRIPE);
-    assert!(took(&mut array, theirs) < Duration::from_secs(1));
+    assert!(time_of(&mut array, |array| write(array, b, 0, STRIPE)) < Duration::from_secs(1));
     array.world.network.heal();
     write(&mut array, a, 0, STRIPE);
     all_is_well(array);
@@ -260,8 +234,7 @@ fn a_load_of_writes_alone_does_not_wait_for_reservations_of_stamps() {
     let (mut most, mut sum, mut count) = (Duration::ZERO, Duration::ZERO, 0);
     let begun = array.world.now();
     while array.world.now().since(begun) < Duration::from_secs(8) {
-        let write = array.write(a, count as u64 % 3 * STRIPE, STRIPE);
-        let took = took(&mut array, write);
+        let took = time_of(&mut array, |array| write(array, a, count as u64 % 3 * STRIPE, STRIPE));
         (most, sum, count) = (most.max(took), sum + took, count + 1);
     }
     let mean = sum / count;

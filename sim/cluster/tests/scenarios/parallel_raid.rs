@@ -23,9 +23,7 @@ fn array() -> (Cluster, HostSlot, HostSlot) {
 }
 
 fn array_at(sites: Vec<SitePolicy>) -> (Cluster, HostSlot, HostSlot) {
-    let (mut array, a, b) = array_of(Options { sites, ..Options::calm("raid5:4+1", 5, 1, 3) });
-    fill(&mut array, a);
-    (array, a, b)
+    filled_array_of(Options { sites, ..Options::calm("raid5:4+1", 5, 1, 3) })
 }
 
 fn is_partial(message: &Message) -> bool {
@@ -33,52 +31,32 @@ fn is_partial(message: &Message) -> bool {
 }
 
 fn is_column(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if matches!(request.command, Command::Execute { .. }))
+    matches!(command_of(message), Some(Command::Execute { .. }))
 }
 
 fn is_commit(message: &Message) -> bool {
-    let Message::Request(request) = message else { return false };
-    matches!(request.command, Command::Decide { outcome: Outcome::Commit, .. })
+    matches!(command_of(message), Some(Command::Decide { outcome: Outcome::Commit, .. }))
 }
 
 /// Drops, delays or doubles all partials from one device to another.
 fn treat_partials(array: &mut Cluster, sender: u16, receiver: u16, verdict: Verdict) {
-    array.world.network.set_rule(move |from, to, message| {
-        let is_meant = from == device(sender) && to == device(receiver) && is_partial(message);
-        if is_meant { verdict } else { Verdict::Pass }
-    });
+    let way = (device(sender), device(receiver));
+    judge(array, verdict, move |from, to, message| (from, to) == way && is_partial(message));
 }
 
 /// Finishes a write within a lease and a second from now.
 fn done_in_time(array: &mut Cluster, op: OpId, what: &str) -> Duration {
-    let begun = array.world.now();
-    assert_eq!(array.finish(op), DONE, "{what}");
-    let took = array.world.now().since(begun);
+    let took = time_of(array, |array| assert_eq!(array.finish(op), DONE, "{what}"));
     assert!(took <= A_LEASE, "{what}: {took:?}");
     took
 }
 
 /// A host writes, and dies before it is answered; its columns for `lost` never arrive. Then `gone` is taken out. True if the write took
 /// effect.
-fn survives(
-    array: &mut Cluster,
-    (a, b): (HostSlot, HostSlot),
-    range: (u64, u64),
-    lost: &[u16],
-    gone: Option<u16>,
-) -> bool {
+fn survives(array: &mut Cluster, [a, b]: [HostSlot; 2], range: (u64, u64), lost: &[u16], gone: Option<u16>) -> bool {
     let before = content(array, b, range.0, range.1);
-    let (writer, lost) = (array.node(a), lost.to_vec());
-    array.world.network.drop_if(move |_, to, message| {
-        let is_lost = is_column(message) && lost.iter().any(|number| to == device(*number));
-        is_lost || (to == writer && is_written(message))
-    });
     let executed = counters(array, a).executed;
-    array.write(a, range.0, range.1);
-    array.run_for(SOON);
-    assert_eq!(counters(array, a).executed, executed + 1);
-    array.crash(writer);
-    array.world.network.heal();
+    die_writing(array, a, range, lost, move |array| assert_eq!(counters(array, a).executed, executed + 1));
     if let Some(gone) = gone {
         lose(array, gone);
     }
@@ -116,7 +94,7 @@ fn survivors_decide_what_a_dead_originator_had_executed() {
     ];
     for (range, lost, gone, expected) in cases {
         let (mut array, a, b) = array();
-        let took_effect = survives(&mut array, (a, b), range, lost, gone);
+        let took_effect = survives(&mut array, [a, b], range, lost, gone);
         assert_eq!(took_effect, expected, "{range:?}, columns lost to {lost:?}, without {gone:?}");
         all_is_well(array);
     }
@@ -135,7 +113,7 @@ fn a_write_survives_the_failure_of_any_device_at_any_moment() {
             done_in_time(&mut array, asked, "the failure of one device");
             let after = content(&mut array, b, range.0, range.1);
             assert_ne!(after, before);
-            wait_until(&mut array, "it is out", |array| member_state(array, number) == Some(MemberState::Out));
+            wait_out(&mut array, number);
             bring_back(&mut array, number);
             assert_eq!(content(&mut array, b, range.0, range.1), after, "{range:?}, {number} at {moment}");
             all_is_well(array);
@@ -156,18 +134,18 @@ fn both_fail(site: SitePolicy, range: (u64, u64), number: u16, point: (bool, u64
     let asked = array.write(a, range.0, range.1);
     array.run_for(SOON);
     array.world.spare(victim);
-    let has_failed = array.world.machine(writer).is_none();
+    let has_failed = array.host(a).is_none();
     assert_eq!(has_failed, array.device(DeviceId(number)).is_none(), "{what}: they fail together");
     if has_failed && returns {
         array.restart_device(DeviceId(number));
-        array.replace_host(a, LocalClock::exact(array.world.now()));
+        take_slot(&mut array, a);
     }
     let next = array.write(b, 3 * BLOCK, BLOCK);
     done_in_time(&mut array, next, &what);
     let after = content(&mut array, b, range.0, range.1);
     assert!(after != before || !array.requests.is_answered(asked), "{what}: an answered write is lost");
     if has_failed && !returns {
-        wait_until(&mut array, "it is out", |array| member_state(array, number) == Some(MemberState::Out));
+        wait_out(&mut array, number);
         bring_back(&mut array, number);
     }
     assert_eq!(content(&mut array, b, range.0, range.1), after, "{what}: the decision stands");
@@ -206,15 +184,9 @@ fn two_devices_that_can_not_reach_each_other_delay_a_write_by_less_than_a_lease(
 
 /// Runs until a device sends a partial.
 fn run_until_sent(array: &mut Cluster, sender: u16, then: Verdict) {
-    let sent = Rc::new(Cell::new(false));
-    let seen = sent.clone();
-    array.world.network.set_rule(move |from, _, message| {
-        let is_meant = from == device(sender) && is_partial(message);
-        seen.set(seen.get() || is_meant);
-        if is_meant { then } else { Verdict::Pass }
-    });
+    let sent = judge(array, then, move |from, _, message| from == device(sender) && is_partial(message));
     let until = array.world.now().after(SOON);
-    while !sent.get() {
+    while sent.get() == 0 {
         assert!(array.world.now() < until, "device {sender} has sent nothing");
         array.run_for(AN_INSTANT);
     }
@@ -258,7 +230,7 @@ fn the_parity_device_may_restart_while_it_gathers() {
 #[test]
 fn a_partial_that_comes_twice_counts_once() {
     let (mut array, a, b) = array();
-    array.world.network.set_rule(|_, _, message| if is_partial(message) { Verdict::Double } else { Verdict::Pass });
+    judge(&mut array, Verdict::Double, |_, _, message| is_partial(message));
     for round in 0..10 {
         for host in [a, b] {
             write(&mut array, host, round % 4 * BLOCK, BLOCK);
@@ -273,11 +245,8 @@ fn a_partial_that_comes_twice_counts_once() {
 fn a_late_partial_counts_in_its_own_write_only() {
     let (mut array, a, b) = array();
     let mut known = BTreeSet::new();
-    array.world.network.set_rule(move |from, _, message| match message {
-        Message::Partial(partial) if known.insert((from, partial.transaction)) => {
-            Verdict::Delay(Duration::from_millis(700))
-        }
-        _ => Verdict::Pass,
+    array.world.network.delay_if(Duration::from_millis(700), move |from, _, message| {
+        matches!(message, Message::Partial(partial) if known.insert((from, partial.transaction)))
     });
     let begun = counters(&array, a).executed;
     for _ in 0..5 {
@@ -295,10 +264,10 @@ fn a_partial_may_overtake_its_column_by_less_than_a_second_or_by_more() {
     for late in [300, 3_000] {
         let (mut array, a, b) = array();
         let (writer, mut columns) = (array.node(a), 0);
-        array.world.network.set_rule(move |from, to, message| {
+        array.world.network.delay_if(Duration::from_millis(late), move |from, to, message| {
             let is_meant = from == writer && to == device(PARITY) && is_column(message);
             columns += u64::from(is_meant);
-            if is_meant && columns <= 1 { Verdict::Delay(Duration::from_millis(late)) } else { Verdict::Pass }
+            is_meant && columns <= 1
         });
         let before = content(&mut array, b, 0, 2 * BLOCK);
         let asked = array.write(a, LARGE.0, LARGE.1);
@@ -387,8 +356,10 @@ fn a_write_that_fell_back_is_not_written_over_what_came_after_it() {
     let (writer, gave_up) = (array.node(a), Rc::new(Cell::new(false)));
     let seen = gave_up.clone();
     array.world.network.set_rule(move |from, to, message| {
-        let ends = matches!(message, Message::Request(request)
-            if matches!(request.command, Command::Retract { .. } | Command::Decide { .. } | Command::Prewrite { .. }));
+        let ends = matches!(
+            command_of(message),
+            Some(Command::Retract { .. } | Command::Decide { .. } | Command::Prewrite { .. })
+        );
         if from == writer && ends {
             seen.set(true);
             return Verdict::Drop;
@@ -430,8 +401,7 @@ fn a_block_whose_change_can_not_be_computed_is_written_at_once() {
     for number in [0, 1, 2] {
         // Whole chunks are at their place on the disk, where they can be damaged.
         let sites = vec![SitePolicy::AtParity];
-        let (mut array, a, b) = array_of(Options { sites, ..Options::calm("raid5:2+1", 3, 16, 2) });
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_of(Options { sites, ..Options::calm("raid5:2+1", 3, 16, 2) });
         assert!(array.corrupt(DeviceId(number), 3));
         let before = content(&mut array, b, 4 * BLOCK, BLOCK);
         for block in [3, 16 + 3] {
@@ -461,7 +431,7 @@ fn in_a_degraded_stripe_survivors_decide_what_a_dead_originator_had_executed() {
         lose(&mut array, READER);
         // Hosts that have waited for the device's part in vain send no columns for 10 s.
         array.run_for(Duration::from_secs(11));
-        let took_effect = survives(&mut array, (a, b), range, lost, None);
+        let took_effect = survives(&mut array, [a, b], range, lost, None);
         assert_eq!(took_effect, expected, "{range:?}, columns lost to {lost:?}");
         all_is_well_back_with(array, READER);
     }

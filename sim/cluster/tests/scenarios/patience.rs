@@ -9,24 +9,19 @@ fn endless(array: &mut Cluster, host: HostSlot, client: usize, operation: Client
     array.operation_with(host, client, operation, Patience::Endless)
 }
 
-fn is_open(array: &Cluster, op: OpId) -> bool {
-    array.requests.asked().any(|asked| asked.op == op)
-}
-
 #[test]
 fn with_two_devices_away_for_two_minutes_they_wait_and_then_succeed() {
     for ordering in KEPT_APART {
         for is_under_way in [false, true] {
             let (mut array, a, b) = filled_array_by(ordering);
-            let (at, length) = (0, BLOCK);
             if !is_under_way {
                 array.crash(device(0));
                 array.crash(device(4));
                 array.run_for(A_WHILE);
             }
-            let write = endless(&mut array, a, 0, ClientOperation::Write { offset: at, length });
-            let zero = endless(&mut array, b, 1, ClientOperation::Zero { offset: 5 * BLOCK, length });
-            let read = endless(&mut array, b, 0, ClientOperation::Read { offset: at, length });
+            let write = endless(&mut array, a, 0, ClientOperation::Write { offset: 0, length: BLOCK });
+            let zero = endless(&mut array, b, 1, ClientOperation::Zero { offset: 5 * BLOCK, length: BLOCK });
+            let read = endless(&mut array, b, 0, ClientOperation::Read { offset: 0, length: BLOCK });
             if is_under_way {
                 array.run_for(Duration::from_micros(300));
                 array.crash(device(0));
@@ -44,11 +39,11 @@ fn with_two_devices_away_for_two_minutes_they_wait_and_then_succeed() {
                 "{ordering}: {outcome:?}"
             );
             array.run_for(TWO_MINUTES);
-            let still = [write, zero, read].iter().filter(|op| is_open(&array, **op)).count();
+            let still = [write, zero, read].iter().filter(|op| array.requests.is_open(**op)).count();
             assert!(is_under_way || still >= 2, "{ordering}: {still} wait");
-            array.restart_device(braid_base::DeviceId(0));
+            array.restart_device(DeviceId(0));
             array.run_for(Duration::from_secs(1));
-            array.restart_device(braid_base::DeviceId(4));
+            array.restart_device(DeviceId(4));
             assert_eq!(array.finish(write), DONE, "{ordering}");
             assert_eq!(array.finish(zero), DONE, "{ordering}");
             assert!(matches!(array.finish(read), Ok(HostSuccess::Data(_))), "{ordering}");
@@ -62,15 +57,15 @@ fn patient_requests_wait_for_the_monitor_and_for_a_lock_server() {
     for ordering in [Ordering::ServerLock, Ordering::CallbackLock] {
         let (mut array, _, b) = filled_array_by(ordering);
         array.crash(LOCK_SERVER);
-        array.crash(braid_base::NodeId::Monitor);
+        array.crash(NodeId::Monitor);
         array.run_for(A_WHILE);
         let write = endless(&mut array, b, 0, ClientOperation::Write { offset: 0, length: 5 * BLOCK });
         array.run_for(TWO_MINUTES);
-        assert!(is_open(&array, write), "{ordering}");
+        assert!(array.requests.is_open(write), "{ordering}");
         array.restart_monitor();
         array.run_for(A_WHILE);
-        assert!(is_open(&array, write), "{ordering}");
-        array.restart_lock_server(braid_base::LockServerId(0));
+        assert!(array.requests.is_open(write), "{ordering}");
+        array.restart_lock_server(LockServerId(0));
         assert_eq!(array.finish(write), DONE, "{ordering}");
         all_is_well(array);
     }
@@ -84,13 +79,11 @@ fn a_fenced_host_says_so_and_does_not_wait() {
     array.run_for(A_WHILE);
     let write = endless(&mut array, a, 0, ClientOperation::Write { offset: 0, length: BLOCK });
     array.run_for(TWO_MINUTES);
-    let braid_base::NodeId::Host(generation) = array.node(a) else { unreachable!("slots hold hosts") };
-    let fence = array.fence(b, generation);
+    let fence = array.fence(b, array.generation(a));
     assert_eq!(array.finish(write), Err(HostError::Fenced));
-    [0, 4].into_iter().for_each(|number| array.restart_device(braid_base::DeviceId(number)));
+    [0, 4].into_iter().for_each(|number| array.restart_device(DeviceId(number)));
     array.finish(fence).ok();
-    array.crash(array.node(a));
-    array.replace_host(a, braid_world::LocalClock::exact(array.world.now()));
+    replace_host(&mut array, a);
     array.run_for(Duration::from_secs(20));
     all_is_well(array);
 }

@@ -1,6 +1,6 @@
 //! Scenarios in which several hosts share the rebuild of a new disk: the recovery coordinator, and rebuild workers.
 
-use crate::healing::{administer, healing, renew};
+use crate::healing::{healing, renew, restore_of, throttle};
 use crate::story::*;
 
 /// The device that gets a new disk.
@@ -17,35 +17,21 @@ type Restores = Rc<RefCell<Restored>>;
 
 /// 2,000 blocks on each device, with content, and two hosts. The first one becomes the recovery coordinator.
 fn array_with_content() -> (Cluster, HostSlot, HostSlot) {
-    let (mut array, a, b) = array_of(Options { device_bytes: 32 << 20, ..Options::calm("raid5:2+1", 3, 16, 125) });
-    fill(&mut array, a);
-    (array, a, b)
-}
-
-fn generation(array: &Cluster, host: HostSlot) -> Generation {
-    let NodeId::Host(generation) = array.node(host) else { unreachable!("hosts are in slots of hosts") };
-    generation
+    filled_array_of(Options { device_bytes: 32 << 20, ..Options::calm("raid5:2+1", 3, 16, 125) })
 }
 
 /// Watches the restores, and delays those of each host: a host without a delay is as fast as the network.
 fn watch_restores(array: &mut Cluster, delays: &[(HostSlot, u64)]) -> Restores {
-    let delays: BTreeMap<_, _> = delays.iter().map(|(host, millis)| (generation(array, *host), *millis)).collect();
+    let delays: BTreeMap<_, _> = delays.iter().map(|(host, millis)| (array.generation(*host), *millis)).collect();
     let restores = Restores::default();
     let noted = restores.clone();
     array.world.network.set_rule(move |_, to, message| {
-        let Message::Request(request) = message else { return Verdict::Pass };
-        match &request.command {
-            Command::Write { transaction, participants, mode: WriteMode::Intent, .. }
-                if participants[..] == [DeviceId(REBUILT)] && to == device(REBUILT) =>
-            {
-                let Restored { seen, blocks } = &mut *noted.borrow_mut();
-                if seen.insert(*transaction) {
-                    blocks.entry(request.host).or_default().extend(blocks_written(message));
-                }
-                delays.get(&request.host).map_or(Verdict::Pass, |millis| Verdict::Delay(Duration::from_millis(*millis)))
-            }
-            _ => Verdict::Pass,
+        let Some(transaction) = restore_of(message, to, REBUILT) else { return Verdict::Pass };
+        let Restored { seen, blocks } = &mut *noted.borrow_mut();
+        if seen.insert(transaction) {
+            blocks.entry(transaction.host).or_default().extend(blocks_written(message));
         }
+        delays.get(&transaction.host).map_or(Verdict::Pass, |millis| Verdict::Delay(Duration::from_millis(*millis)))
     });
     restores
 }
@@ -62,10 +48,6 @@ impl Restored {
     }
 }
 
-fn throttle(array: &mut Cluster, host: HostSlot, throttle: RecoveryThrottle) {
-    assert_eq!(administer(array, host, Administration::RecoveryThrottle(throttle)), DONE);
-}
-
 #[test]
 fn several_hosts_share_a_rebuild_and_seldom_restore_the_same_blocks() {
     for more in [0, 1, 2] {
@@ -78,7 +60,7 @@ fn several_hosts_share_a_rebuild_and_seldom_restore_the_same_blocks() {
         wait_in(&mut array, REBUILT);
         let blocks = array.volume().component_blocks();
         let restored = restores.borrow();
-        let shares: Vec<_> = hosts.iter().map(|host| restored.by(generation(&array, *host))).collect();
+        let shares: Vec<_> = hosts.iter().map(|host| restored.by(array.generation(*host))).collect();
         let least = blocks / hosts.len() as u64 / 4;
         assert!(shares.iter().all(|share| *share > least), "{shares:?} of {blocks}");
         assert!(restored.twice() < blocks / 8, "{} of {blocks} were restored twice: {shares:?}", restored.twice());
@@ -102,7 +84,7 @@ fn a_rebuild_worker_that_is_much_faster_than_the_coordinator_restores_most_and_a
     });
     let (done, left) = last;
     assert!((blocks - blocks / 20..=blocks + blocks / 20).contains(&done) && left == 0, "{last:?} of {blocks}");
-    let (slow, fast) = (restores.borrow().by(generation(&array, a)), restores.borrow().by(generation(&array, b)));
+    let (slow, fast) = (restores.borrow().by(array.generation(a)), restores.borrow().by(array.generation(b)));
     assert!(slow > 0 && fast > slow, "{slow} and {fast} of {blocks}");
     all_is_well(array);
 }
@@ -110,7 +92,7 @@ fn a_rebuild_worker_that_is_much_faster_than_the_coordinator_restores_most_and_a
 /// Runs until the device is in.
 fn wait_while_returning(array: &mut Cluster, mut look: impl FnMut(&Cluster)) {
     let begun = array.world.now();
-    while member_state(array, REBUILT) != Some(MemberState::In) {
+    while !is_in(array, REBUILT) {
         look(array);
         array.run_for(Duration::from_millis(5));
         assert!(array.world.now().since(begun) < Duration::from_secs(100), "the rebuild ends");
@@ -121,7 +103,7 @@ fn wait_while_returning(array: &mut Cluster, mut look: impl FnMut(&Cluster)) {
 fn a_rebuild_ends_when_a_rebuild_worker_has_died() {
     let (mut array, a, b) = array_with_content();
     let restores = watch_restores(&mut array, &[(a, 100), (b, 100)]);
-    let worker = generation(&array, b);
+    let worker = array.generation(b);
     renew(&mut array, a, REBUILT);
     wait_until(&mut array, "the worker restores", |_| restores.borrow().by(worker) > 100);
     array.crash(array.node(b));
@@ -135,7 +117,7 @@ fn a_rebuild_ends_when_a_rebuild_worker_has_died() {
 fn a_rebuild_worker_becomes_the_coordinator_when_that_has_died() {
     let (mut array, a, b) = array_with_content();
     let restores = watch_restores(&mut array, &[(a, 200), (b, 200)]);
-    let (first, second) = (generation(&array, a), generation(&array, b));
+    let (first, second) = (array.generation(a), array.generation(b));
     renew(&mut array, b, REBUILT);
     let coordinator = |array: &Cluster| match member_state(array, REBUILT) {
         Some(MemberState::Returning { recovery_coordinator }) => recovery_coordinator,
@@ -162,7 +144,7 @@ fn a_host_that_joins_during_a_rebuild_takes_part() {
     wait_until(&mut array, "the coordinator restores", |_| !restores.borrow().blocks.is_empty());
     let joined = array.add_host();
     wait_in(&mut array, REBUILT);
-    assert!(restores.borrow().by(generation(&array, joined)) > 0);
+    assert!(restores.borrow().by(array.generation(joined)) > 0);
     all_is_well(array);
 }
 
@@ -179,7 +161,7 @@ fn rebuild_workers_are_idle_beside_users_and_under_limits() {
         let blocks = array.volume().bytes / BLOCK;
         throttle(&mut array, a, RecoveryThrottle { paused: true, ..RecoveryThrottle::default() });
         let restores = watch_restores(&mut array, &[(a, 400)]);
-        let (coordinator, worker) = (generation(&array, a), generation(&array, b));
+        let (coordinator, worker) = (array.generation(a), array.generation(b));
         renew(&mut array, a, REBUILT);
         for number in 0..50 {
             if number == 20 {
@@ -191,7 +173,7 @@ fn rebuild_workers_are_idle_beside_users_and_under_limits() {
             }
             array.run_for(Duration::from_millis(50));
         }
-        assert!(matches!(member_state(&array, REBUILT), Some(MemberState::Returning { .. })));
+        assert!(is_returning(&array, REBUILT));
         assert_eq!(restores.borrow().by(worker), 0, "{limit:?}");
         assert_eq!(restores.borrow().by(coordinator) > 0, !limit.paused);
         // Without limits it takes part.
@@ -213,9 +195,7 @@ fn a_coordinator_does_not_take_rebuild_workers_for_users() {
         }
         let _restores = watch_restores(&mut array, &[(a, 300), (b, 300)]);
         renew(&mut array, a, REBUILT);
-        let begun = array.world.now();
-        wait_in(&mut array, REBUILT);
-        array.world.now().since(begun)
+        time_of(&mut array, |array| wait_in(array, REBUILT))
     };
     let (alone, shared) = (took(1), took(2));
     assert!(shared * 10 < alone * 9, "{alone:?} alone, {shared:?} with a worker");

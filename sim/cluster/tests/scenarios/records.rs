@@ -40,7 +40,7 @@ fn a_device_with_a_damaged_journal_reports_it_and_is_replaced_without_an_error()
             array.crash(device(1));
             let middle = batches(&array, 1);
             let at = middle[middle.len() / 2];
-            let disk = array.world.disk_mut(device(1)).expect("the node has a disk");
+            let disk = disk(&mut array, device(1));
             if unreadable {
                 disk.lose(at..at + SECTOR as u64).expect("the header has a sector");
             } else {
@@ -49,14 +49,12 @@ fn a_device_with_a_damaged_journal_reports_it_and_is_replaced_without_an_error()
             }
             array.restart_device(DeviceId(1));
             let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
-            for op in asked {
-                assert!(array.finish(op).is_ok(), "{ordering}");
-            }
+            all_succeed(&mut array, asked, ordering);
             let says_so = |array: &Cluster| {
                 matches!(service(array, 1), Service::Unusable(StoreError::Damaged { part: "journal", .. }))
             };
             wait_until(&mut array, "the device reports its loss", says_so);
-            wait_until(&mut array, "the device is out", |array| member_state(array, 1) == Some(MemberState::Out));
+            wait_out(&mut array, 1);
             write(&mut array, b, 2 * BLOCK, 3 * BLOCK);
             renew(&mut array, a, 1);
             all_is_well_with(array, 1);
@@ -68,8 +66,7 @@ fn a_device_with_a_damaged_journal_reports_it_and_is_replaced_without_an_error()
 fn a_damaged_copy_of_the_monitors_record_costs_nothing() {
     let half = braid_membership::DISK_BYTES / 2;
     for copy in [0, half] {
-        let (mut array, a, b) = array_of(braid_cluster::Options::calm("raid5:4+1", 5, 1, 3));
-        fill(&mut array, a);
+        let (mut array, a, b) = filled_array_of(braid_cluster::Options::calm("raid5:4+1", 5, 1, 3));
         lose(&mut array, 4);
         write(&mut array, b, 0, 4 * BLOCK);
         let epoch_before = epoch(&array);
@@ -77,7 +74,7 @@ fn a_damaged_copy_of_the_monitors_record_costs_nothing() {
         for damaged in [copy, half - copy] {
             array.run_for(Duration::from_secs(1));
             array.crash(NodeId::Monitor);
-            array.world.disk_mut(NodeId::Monitor).expect("the node has a disk").flip(damaged + 40, 3);
+            disk(&mut array, NodeId::Monitor).flip(damaged + 40, 3);
             array.restart_monitor();
             array.run_for(Duration::from_millis(100));
             assert_eq!(

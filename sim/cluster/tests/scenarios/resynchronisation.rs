@@ -9,8 +9,7 @@ const STRIPES: u64 = 24;
 
 /// Device 4 is out, and has missed a part of every other stripe.
 fn long_list(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
-    let (mut array, a, b) = array_of(ordered(ordering, Options::calm("raid5:4+1", 5, 1, STRIPES)));
-    fill(&mut array, a);
+    let (mut array, a, b) = filled_array_of(ordered(ordering, Options::calm("raid5:4+1", 5, 1, STRIPES)));
     lose(&mut array, 4);
     // Every other stripe, so that the missed blocks are many separate runs.
     for stripe in (0..STRIPES).step_by(2) {
@@ -27,19 +26,12 @@ fn says_it_is_done(message: &Message) -> bool {
 
 /// From now on, device 4 accepts only `count` devwrites.
 fn let_through(array: &mut Cluster, mut count: usize) {
-    array.world.network.set_rule(move |_, to, message| {
-        if to != device(4) || !is_write(message) {
-            return Verdict::Pass;
-        }
-        let passes = count > 0;
-        count = count.saturating_sub(1);
-        if passes { Verdict::Pass } else { Verdict::Drop }
+    array.world.network.drop_if(move |_, to, message| {
+        let is_meant = to == device(4) && is_write(message);
+        let is_one_too_many = is_meant && count == 0;
+        count -= usize::from(is_meant && !is_one_too_many);
+        is_one_too_many
     });
-}
-
-fn replace(array: &mut Cluster, slot: HostSlot) {
-    array.crash(array.node(slot));
-    array.replace_host(slot, LocalClock::exact(array.world.now()));
 }
 
 fn recovery_coordinator(array: &Cluster) -> Option<NodeId> {
@@ -58,7 +50,7 @@ fn a_recovery_coordinator_that_dies_is_followed_by_another() {
             welcome(&mut array, 4);
             array.run_for(Duration::from_millis(50));
             assert_eq!(recovery_coordinator(&array), Some(array.node(a)));
-            replace(&mut array, a);
+            replace_host(&mut array, a);
             array.world.network.heal();
             let next = array.node(b);
             wait_until(&mut array, "another host is the recovery coordinator", |array| {
@@ -116,15 +108,10 @@ fn the_last_resynchronised_blocks_are_there_when_the_device_dies_once_it_is_in()
     for after in [0, 1, 2, 5, 20] {
         let (mut array, a, b) = long_list(Ordering::Timestamp);
         // The device receives no commit until the monitor has it as in.
-        array.world.network.set_rule(move |_, to, message| {
-            if to == device(4) && carries_commits(message) {
-                Verdict::Delay(Duration::from_millis(20))
-            } else {
-                Verdict::Pass
-            }
-        });
+        let soon = Duration::from_millis(20);
+        array.world.network.delay_if(soon, |_, to, message| to == device(4) && carries_commits(message));
         array.restart_device(DeviceId(4));
-        wait_until(&mut array, "the device is in", |array| member_state(array, 4) == Some(MemberState::In));
+        wait_until(&mut array, "the device is in", |array| is_in(array, 4));
         array.run_for(Duration::from_micros(after * 100));
         lose(&mut array, 4);
         array.world.network.heal();
@@ -143,7 +130,7 @@ fn all_hosts_write_to_a_device_during_its_resync() {
         array.world.network.delay_if(Duration::from_millis(2), |_, to, message| to == device(4) && is_write(message));
         array.restart_device(DeviceId(4));
         let mut round = 0;
-        while member_state(&array, 4) != Some(MemberState::In) {
+        while !is_in(&array, 4) {
             round += 1;
             let (one, other) = (round * 7 % (STRIPES * 4), round * 5 % (STRIPES * 4 - 8));
             let ours = array.write(a, one * BLOCK, BLOCK);
@@ -161,14 +148,10 @@ fn all_hosts_write_to_a_device_during_its_resync() {
 fn a_device_is_not_in_before_its_recovery_coordinator_has_all_lists() {
     let (mut array, a, _) = long_list(Ordering::Timestamp);
     // Device 0 does not answer which blocks were missed.
-    array.world.network.drop_if(|_, to, message| {
-        let Message::Request(request) = message else { return false };
-        let asks = matches!(request.command, Command::Manage { task: Task::ListMissed { .. }, .. });
-        asks && to == device(0)
-    });
+    array.world.network.drop_if(|_, to, message| to == device(0) && asks_what_was_missed(message));
     welcome(&mut array, 4);
     array.run_for(Duration::from_secs(20));
-    assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })));
+    assert!(is_returning(&array, 4));
     assert_eq!(recovery_coordinator(&array), Some(array.node(a)));
     array.world.network.heal();
     all_is_well_with(array, 4);
@@ -179,15 +162,13 @@ fn a_recovery_coordinator_that_does_not_know_the_volume_does_not_finish() {
     let (mut array, a, b) = long_list(Ordering::Timestamp);
     let volume = array.volume().clone();
     for host in [a, b] {
-        let dropped = array.ask(host, ArrayRequest::DropVolume { volume: volume.id });
-        assert_eq!(array.finish(dropped), DONE);
+        assert_eq!(array.perform(host, ArrayRequest::DropVolume { volume: volume.id }), DONE);
     }
     array.restart_device(DeviceId(4));
     array.run_for(A_WHILE);
-    assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })), "{:?}", member_state(&array, 4));
+    assert!(is_returning(&array, 4), "{:?}", member_state(&array, 4));
     for host in [a, b] {
-        let adopted = array.ask(host, ArrayRequest::AdoptVolume { volume: volume.clone() });
-        assert_eq!(array.finish(adopted), DONE);
+        assert_eq!(array.perform(host, ArrayRequest::AdoptVolume { volume: volume.clone() }), DONE);
     }
     all_is_well_with(array, 4);
 }
@@ -199,16 +180,13 @@ fn a_survey_during_a_creation_removes_nothing_of_the_new_volume() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     array.add_host();
     fill(&mut array, a);
-    let id = VolumeId(array.volume().id.0 + 1);
-    let layout = Layout::new("raid1:2".parse().unwrap(), 2, 1).unwrap();
-    let devices = vec![DeviceId(0), DeviceId(4)];
-    let volume = VolumeDescription { id, bytes: 8 * BLOCK, layout, devices, ..array.volume().clone() };
+    let volume = another_volume(&array, [0, 4]);
+    let id = volume.id;
     // What is lost: creations at device 0, at device 4, the survey of device 4, and the lists of what it missed.
     let lost = Rc::new(Cell::new([true, true, true, true]));
     let is_lost = lost.clone();
     array.world.network.drop_if(move |_, to, message| {
-        let Message::Request(request) = message else { return false };
-        let Command::Manage { task, .. } = &request.command else { return false };
+        let Some(Command::Manage { task, .. }) = command_of(message) else { return false };
         let [at_0, at_4, survey, lists] = is_lost.get();
         match task {
             Task::CreateObject { .. } => (at_0 && to == device(0)) || (at_4 && to == device(4)),
@@ -243,16 +221,12 @@ fn a_survey_during_a_creation_removes_nothing_of_the_new_volume() {
 #[test]
 fn resync_in_an_array_without_hosts_waits_for_one() {
     let (mut array, a, b) = long_list(Ordering::Timestamp);
-    for slot in [a, b] {
-        array.crash(array.node(slot));
-    }
+    [a, b].into_iter().for_each(|slot| array.crash(array.node(slot)));
     array.run_for(Duration::from_secs(5));
     welcome(&mut array, 4);
     array.run_for(Duration::from_secs(20));
     assert_eq!(member_state(&array, 4), Some(MemberState::Returning { recovery_coordinator: None }));
-    for slot in [a, b] {
-        array.replace_host(slot, LocalClock::exact(array.world.now()));
-    }
+    [a, b].into_iter().for_each(|slot| take_slot(&mut array, slot));
     all_is_well_with(array, 4);
 }
 
@@ -277,8 +251,8 @@ fn another_device_that_fails_during_a_resync_is_waited_for() {
         array.crash(device(1));
         array.world.network.heal();
         array.run_for(Duration::from_secs(8));
-        assert_eq!(member_state(&array, 1), Some(MemberState::In), "{ordering}: device 4 can't replace it yet");
-        assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })), "{ordering}");
+        assert!(is_in(&array, 1), "{ordering}: device 4 can't replace it yet");
+        assert!(is_returning(&array, 4), "{ordering}");
         let (read, written) = (array.read(b, BLOCK, BLOCK), array.write(a, BLOCK, BLOCK));
         assert!(lacks(&array.finish(read), &[1, 4]), "{ordering}");
         assert!(lacks(&array.finish(written), &[1]), "{ordering}");

@@ -1,6 +1,6 @@
 //! Scenarios of the free blocks of a file system with several shards: no shard is full while another one has space.
 
-use crate::shards::{Play, name, play};
+use crate::shards::{Play, ROOT, play, unlink};
 use crate::story::*;
 use braid_wire::FileSystemStatus;
 
@@ -30,7 +30,7 @@ impl Play {
 
     /// Makes and opens a file in the second shard, with its name in the root.
     fn file(&mut self) -> (String, FileHandle) {
-        let (name, inode) = self.made_in(1, InodeId::ROOT, &NewInode::Regular);
+        let (name, inode) = self.made_in(1, ROOT, &NewInode::Regular);
         (name, self.opened(inode))
     }
 
@@ -91,14 +91,13 @@ fn a_file_may_have_all_blocks_of_all_shards() {
         let (name, handle) = play.file();
         assert_eq!((play.status().blocks, play.status().free), (BLOCKS, BLOCKS));
         play.fill(handle);
-        let unlink = FileCommand::Unlink { parent: InodeId::ROOT, name: self::name(&name) };
-        play.run(unlink).expect("a full file system can be emptied");
+        play.run(unlink(ROOT, &name)).expect("a full file system can be emptied");
         play.system.execute(&mut play.array, play.host, FilesRequest::Close { handle }).expect("it is closed");
         play.array.run_for(A_WHILE);
         let status = play.status();
         assert_eq!(status.free + status.allotted, BLOCKS);
         // Now all blocks are of the second shard. A file in the first one gets them.
-        let (_, directory) = play.made_in(1, InodeId::ROOT, &NewInode::Directory);
+        let (_, directory) = play.made_in(1, ROOT, &NewInode::Directory);
         let (_, inode) = play.made_in(0, directory, &NewInode::Regular);
         let handle = play.opened(inode);
         play.fill(handle);
@@ -110,13 +109,13 @@ fn a_file_may_have_all_blocks_of_all_shards() {
 fn a_transfer_that_is_lost_late_or_doubled_takes_effect_once() {
     let mut play = play(3, Protocol::OnePhase);
     let (_, handle) = play.file();
-    let number = Rc::new(Cell::new(0));
+    let mut number = 0;
     play.array.world.network.set_rule(move |_, _, message| {
         if space(message).is_none() {
             return Verdict::Pass;
         }
-        number.set(number.get() + 1);
-        match number.get() % 4 {
+        number += 1;
+        match number % 4 {
             0 => Verdict::Drop,
             1 => Verdict::Double,
             2 => Verdict::Delay(Duration::from_secs(3)),
@@ -136,14 +135,10 @@ fn blocks_in_transit_arrive_whichever_server_dies() {
         for is_lost in [false, true] {
             let mut play = play(2, Protocol::OnePhase);
             let (_, handle) = play.file();
-            let seen = Rc::new(Cell::new(false));
-            let given = seen.clone();
-            play.array.world.network.drop_if(move |_, _, message| {
-                given.set(given.get() || gives(message));
-                is_lost && gives(message)
-            });
+            let verdict = if is_lost { Verdict::Drop } else { Verdict::Pass };
+            let given = judge(&mut play.array, verdict, |_, _, message| gives(message));
             let op = play.begin_write(handle, 0, 600);
-            while !seen.get() {
+            while given.get() == 0 {
                 play.array.run_for(Duration::from_micros(20));
             }
             dies.iter().for_each(|shard| play.crash(*shard));
@@ -167,8 +162,7 @@ fn a_server_that_begins_asks_for_what_its_shard_has_not_received() {
     let lacking = play.status();
     assert!(lacking.free + lacking.allotted < free, "blocks are in transit");
     // The host that needed them is gone, too.
-    let node = play.array.node(play.host);
-    play.array.world.crash(node);
+    play.array.crash(play.array.node(play.host));
     play.crash(1);
     play.array.world.network.heal();
     play.start(1);
@@ -224,7 +218,7 @@ fn starve(play: &mut Play, before: impl FnOnce(&mut Play, HostSlot)) -> (u64, u6
 impl Play {
     /// Makes and opens a file.
     fn begun(&mut self, name: &str) -> FileHandle {
-        let inode = self.made(InodeId::ROOT, name, NewInode::Regular);
+        let inode = self.made(ROOT, name, NewInode::Regular);
         self.opened(inode)
     }
 }

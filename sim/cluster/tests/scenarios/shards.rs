@@ -38,10 +38,18 @@ fn play_in(options: Options, count: u8, protocol: Protocol, grouping: Grouping) 
     play
 }
 
+/// Acts with each protocol, and checks all.
+fn with_each_protocol(count: u8, act: impl Fn(&mut Play, Protocol)) {
+    for protocol in Protocol::ALL {
+        let mut play = play(count, protocol);
+        act(&mut play, protocol);
+        play.check();
+    }
+}
+
 impl Play {
     fn unmount(&mut self, host: HostSlot) {
-        let op = self.array.ask(host, braid_machine::ArrayRequest::Disconnect);
-        self.array.finish(op).expect("the host unmounts the file system");
+        self.array.perform(host, ArrayRequest::Disconnect).expect("the host unmounts the file system");
     }
 
     /// Unmounts the other host, and checks all.
@@ -75,11 +83,26 @@ impl Play {
         self.end(op)
     }
 
-    /// Runs commands that are all under way at the same time, each at the next of these hosts.
-    fn run_together(&mut self, hosts: &[HostSlot], commands: Vec<FileCommand>) -> Vec<Result<FileResult, FileError>> {
+    /// Begins commands at the same time, each at the next of these hosts.
+    fn begin_together(&mut self, hosts: &[HostSlot], commands: impl IntoIterator<Item = FileCommand>) -> Vec<OpId> {
         let asked = commands.into_iter().zip(hosts.iter().cycle());
-        let ops: Vec<OpId> = asked.map(|(command, host)| self.begin_at(*host, command)).collect();
+        asked.map(|(command, host)| self.begin_at(*host, command)).collect()
+    }
+
+    /// Runs commands that are all under way at the same time, each at the next of these hosts.
+    fn run_together(
+        &mut self,
+        hosts: &[HostSlot],
+        commands: impl IntoIterator<Item = FileCommand>,
+    ) -> Vec<Result<FileResult, FileError>> {
+        let ops = self.begin_together(hosts, commands);
         ops.into_iter().map(|op| self.end(op)).collect()
+    }
+
+    /// What was to be created is there.
+    fn end_created(&mut self, op: OpId, what: impl Display) {
+        let created = self.end(op);
+        assert!(is_created(&created), "{what}: {created:?}");
     }
 
     /// How many transactions the server of a shard has begun.
@@ -108,8 +131,7 @@ impl Play {
     }
 
     pub fn crash(&mut self, shard: usize) {
-        let node = self.array.node(self.servers[shard]);
-        self.array.world.crash(node);
+        self.array.crash(self.array.node(self.servers[shard]));
     }
 
     pub fn start(&mut self, shard: usize) {
@@ -119,8 +141,7 @@ impl Play {
     /// Everything is given back, and the maps of all shards fit together.
     pub fn check(mut self) {
         self.unmount(self.host);
-        let node = self.array.node(self.host);
-        self.array.world.crash(node);
+        self.array.crash(self.array.node(self.host));
         self.array.run_for(Duration::from_secs(60));
         for shard in 0..self.servers.len() {
             self.serves(shard);
@@ -135,16 +156,24 @@ pub fn name(name: &str) -> Bytes {
     Bytes::copy_from_slice(name.as_bytes())
 }
 
-fn create(parent: InodeId, name: &str, node: NewInode) -> FileCommand {
+pub fn create(parent: InodeId, name: &str, node: NewInode) -> FileCommand {
     let (name, owner) = (self::name(name), Owner::default());
     FileCommand::Create { parent, name, node, exclusive: true, owner, mode: 0o644 }
 }
 
-fn unlink(parent: InodeId, name: &str) -> FileCommand {
+pub fn unlink(parent: InodeId, name: &str) -> FileCommand {
     FileCommand::Unlink { parent, name: self::name(name) }
 }
 
-fn lookup(parent: InodeId, name: &str) -> FileCommand {
+fn remove_directory(parent: InodeId, name: &str) -> FileCommand {
+    FileCommand::RemoveDirectory { parent, name: self::name(name) }
+}
+
+fn link(inode: InodeId, parent: InodeId, name: &str) -> FileCommand {
+    FileCommand::Link { inode, parent, name: self::name(name) }
+}
+
+pub fn lookup(parent: InodeId, name: &str) -> FileCommand {
     FileCommand::Lookup { parent, name: self::name(name) }
 }
 
@@ -162,7 +191,7 @@ fn rename(from: (InodeId, &str), to: (InodeId, &str)) -> FileCommand {
     FileCommand::Rename { parent: from.0, name, new_parent: to.0, new_name, no_replace: false }
 }
 
-const ROOT: InodeId = InodeId::ROOT;
+pub const ROOT: InodeId = InodeId::ROOT;
 
 /// The transaction of a message of the commit protocols, and what it says.
 fn commit_message(message: &Message) -> Option<(TransactionName, Body)> {
@@ -174,19 +203,16 @@ fn commit_message(message: &Message) -> Option<(TransactionName, Body)> {
 
 #[test]
 fn names_and_inodes_in_different_shards_are_made_and_removed_together() {
-    for protocol in Protocol::ALL {
-        let mut play = play(2, protocol);
+    with_each_protocol(2, |play, protocol| {
         let x = play.made(ROOT, "x", NewInode::Regular);
         assert_eq!(x.shard(), ShardId(1), "{protocol}");
         assert_eq!(play.lookup(ROOT, "x").map(|found| (found.inode, found.links)), Ok((x, 1)));
         assert_eq!(play.run(create(ROOT, "x", NewInode::Regular)), Err(FileError::Exists));
-        let link = FileCommand::Link { inode: x, parent: ROOT, name: name("y") };
-        assert!(matches!(play.run(link), Ok(FileResult::Attributes(FileAttributes { links: 2, .. }))));
+        assert!(matches!(play.run(link(x, ROOT, "y")), Ok(FileResult::Attributes(FileAttributes { links: 2, .. }))));
         let d = play.made(ROOT, "d", NewInode::Directory);
         let z = play.made(d, "z", NewInode::Regular);
         assert_eq!((d.shard(), z.shard()), (ShardId(1), ShardId(0)));
-        let remove = FileCommand::RemoveDirectory { parent: ROOT, name: name("d") };
-        assert_eq!(play.run(remove.clone()), Err(FileError::NotEmpty));
+        assert_eq!(play.run(remove_directory(ROOT, "d")), Err(FileError::NotEmpty));
         for (parent, removed, links) in [(ROOT, "x", 1), (ROOT, "y", 0), (d, "z", 0)] {
             match play.run(unlink(parent, removed)) {
                 Ok(FileResult::Removed(attributes)) => assert_eq!(attributes.links, links, "{removed}"),
@@ -194,15 +220,13 @@ fn names_and_inodes_in_different_shards_are_made_and_removed_together() {
             }
             assert_eq!(play.lookup(parent, removed), Err(FileError::NoSuchName));
         }
-        assert!(matches!(play.run(remove), Ok(FileResult::Removed(_))));
-        play.check();
-    }
+        assert!(matches!(play.run(remove_directory(ROOT, "d")), Ok(FileResult::Removed(_))));
+    });
 }
 
 #[test]
 fn names_move_between_shards_and_replace_others() {
-    for protocol in Protocol::ALL {
-        let mut play = play(3, protocol);
+    with_each_protocol(3, |play, protocol| {
         let a = play.made(ROOT, "a", NewInode::Directory);
         let b = play.made(a, "b", NewInode::Directory);
         let c = play.made(ROOT, "c", NewInode::Directory);
@@ -221,8 +245,7 @@ fn names_move_between_shards_and_replace_others() {
         assert_eq!(play.lookup(c, "b").map(|found| (found.inode, found.parent)), Ok((b, Some(c))));
         assert!(matches!(play.run(rename((ROOT, "a"), (b, "a"))), Ok(FileResult::Renamed { .. })));
         assert_eq!(play.run(rename((ROOT, "c"), (a, "c"))), Err(FileError::IntoItself));
-        play.check();
-    }
+    });
 }
 
 #[test]
@@ -242,8 +265,7 @@ fn an_inode_in_another_shard_inherits_from_its_directory() {
 
 #[test]
 fn a_directory_does_not_replace_the_one_that_contains_it() {
-    for protocol in Protocol::ALL {
-        let mut play = play(2, protocol);
+    with_each_protocol(2, |play, protocol| {
         let d = play.made(ROOT, "d", NewInode::Directory);
         let e = play.made(d, "e", NewInode::Directory);
         play.made(d, "x", NewInode::Regular);
@@ -252,14 +274,12 @@ fn a_directory_does_not_replace_the_one_that_contains_it() {
         // Without its old name, the directory to be replaced would be empty.
         assert_eq!(play.run(rename((d, "e"), (ROOT, "d"))), Err(FileError::NotEmpty), "{protocol}");
         assert_eq!(play.lookup(d, "e").map(|found| found.inode), Ok(e));
-        play.check();
-    }
+    });
 }
 
 #[test]
 fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
-    for protocol in Protocol::ALL {
-        let mut play = play(3, protocol);
+    with_each_protocol(3, |play, protocol| {
         let other = play.system.add_host(&mut play.array);
         // Directories alternate between shards, so that every pair is in one shard, or in two.
         let mut parent = ROOT;
@@ -291,14 +311,13 @@ fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
                     .expect("it moves");
             }
         }
-        play.check_without(other);
-    }
+        play.unmount(other);
+    });
 }
 
 #[test]
 fn names_that_change_places_between_two_servers_do_not_wait_for_each_other() {
-    for protocol in Protocol::ALL {
-        let mut play = play(2, protocol);
+    with_each_protocol(2, |play, protocol| {
         let other = play.system.add_host(&mut play.array);
         let d = play.made(ROOT, "d", NewInode::Directory);
         for round in 0..8 {
@@ -315,14 +334,13 @@ fn names_that_change_places_between_two_servers_do_not_wait_for_each_other() {
             let (parent, name) = if left[0].is_ok() { (ROOT, "x") } else { (d, "y") };
             play.run(unlink(parent, name)).expect("it is removed");
         }
-        play.check_without(other);
-    }
+        play.unmount(other);
+    });
 }
 
 #[test]
 fn a_command_survives_the_death_of_either_server_at_any_moment() {
-    for protocol in Protocol::ALL {
-        let mut play = play(2, protocol);
+    with_each_protocol(2, |play, protocol| {
         for victim in [0, 1] {
             for step in 0..12_u64 {
                 let made = format!("{victim}-{step}");
@@ -331,15 +349,13 @@ fn a_command_survives_the_death_of_either_server_at_any_moment() {
                 play.crash(victim);
                 play.array.run_for(Duration::from_millis(20));
                 play.start(victim);
-                let created = play.end(op);
-                assert!(is_created(&created), "{protocol}: {created:?}");
+                play.end_created(op, protocol);
                 let found = play.lookup(ROOT, &made).map(|found| found.links);
                 assert_eq!(found, Ok(1), "{protocol}, {made}");
                 assert_eq!(play.run(create(ROOT, &made, NewInode::Regular)), Err(FileError::Exists));
             }
         }
-        play.check();
-    }
+    });
 }
 
 #[test]
@@ -351,20 +367,17 @@ fn no_host_is_silent_to_a_server_that_does_not_serve_yet() {
     play.crash(0);
     play.start(0);
     let heir = play.array.node(play.servers[0]);
-    play.array
-        .world
-        .network
-        .delay_if(Duration::from_millis(250), move |from, to, _| to == heir && matches!(from, NodeId::Device(_)));
+    let is_late = move |from, to, _: &Message| to == heir && matches!(from, NodeId::Device(_));
+    play.array.world.network.delay_if(Duration::from_millis(250), is_late);
     let op = play.begin(create(ROOT, "y", NewInode::Regular));
-    assert!(is_created(&play.end(op)));
+    play.end_created(op, "the heir does not serve yet");
     play.array.world.network.heal();
     play.check();
 }
 
 #[test]
 fn servers_that_die_together_redo_what_each_had_asked_of_the_other() {
-    for protocol in Protocol::ALL {
-        let mut play = play(2, protocol);
+    with_each_protocol(2, |play, protocol| {
         let d = play.made(ROOT, "d", NewInode::Directory);
         for step in 0..12_u64 {
             let ops = [ROOT, d].map(|parent| play.begin(create(parent, &format!("{step}"), NewInode::Regular)));
@@ -372,12 +385,10 @@ fn servers_that_die_together_redo_what_each_had_asked_of_the_other() {
             [0, 1].into_iter().for_each(|shard| play.crash(shard));
             [0, 1].into_iter().for_each(|shard| play.start(shard));
             for op in ops {
-                let created = play.end(op);
-                assert!(is_created(&created), "{protocol}: {created:?}");
+                play.end_created(op, protocol);
             }
         }
-        play.check();
-    }
+    });
 }
 
 #[test]
@@ -385,21 +396,18 @@ fn a_silent_server_delays_only_what_needs_it() {
     let mut play = play(2, Protocol::OnePhase);
     play.made(ROOT, "x", NewInode::Regular);
     let (first, second) = (play.array.node(play.servers[0]), play.array.node(play.servers[1]));
-    for (from, to) in [(first, second), (second, first)] {
-        play.array.world.network.cut(from, to);
-    }
+    cut(&mut play.array, first, second);
     let waits = play.begin(create(ROOT, "y", NewInode::Regular));
     let list = FileCommand::ReadDirectory { inode: ROOT, after: 0, most: 10 };
     assert_eq!(play.lookup(ROOT, "nothing"), Err(FileError::NoSuchName));
     let listed = play.begin(list);
     play.array.run_for(Duration::from_secs(3));
     play.array.world.network.heal();
-    assert!(is_created(&play.end(waits)));
+    play.end_created(waits, "a server was silent");
     match play.end(listed) {
         Ok(FileResult::Entries { entries, .. }) => assert!((1..=2).contains(&entries.len()), "{entries:?}"),
         other => panic!("not a list: {other:?}"),
     }
-    assert!(matches!(second, NodeId::Host(_)));
     play.check();
 }
 
@@ -429,7 +437,7 @@ fn a_late_request_of_a_transaction_that_was_aborted_is_not_done() {
         let op = play.begin(create(ROOT, "x", NewInode::Regular));
         play.array.run_for(Duration::from_secs(30));
         play.array.world.network.heal();
-        assert!(is_created(&play.end(op)), "{protocol}");
+        play.end_created(op, protocol);
         play.array.run_for(Duration::from_secs(30));
         play.check();
     }
@@ -437,8 +445,7 @@ fn a_late_request_of_a_transaction_that_was_aborted_is_not_done() {
 
 #[test]
 fn undecided_names_stay_locked_when_their_coordinator_has_restarted() {
-    for protocol in Protocol::ALL {
-        let mut play = play(2, protocol);
+    with_each_protocol(2, |play, protocol| {
         let other = play.system.add_host(&mut play.array);
         let worker = play.array.node(play.servers[1]);
         play.array.world.network.drop_if(move |from, _, message| from == worker && commit_message(message).is_some());
@@ -455,15 +462,14 @@ fn undecided_names_stay_locked_when_their_coordinator_has_restarted() {
         let made = ends.iter().filter(|end| is_created(end)).count();
         assert_eq!(made, 1, "{protocol}: {ends:?}");
         assert!(ends.contains(&Err(FileError::Exists)), "{protocol}: {ends:?}");
-        play.check_without(other);
-    }
+        play.unmount(other);
+    });
 }
 
 /// The coordinator gives the number of such a transaction to its next one, which may have another worker.
 #[test]
 fn a_transaction_whose_beginning_is_not_durable_is_unknown_to_its_worker() {
-    for protocol in Protocol::ALL {
-        let mut play = play(3, protocol);
+    with_each_protocol(3, |play, _| {
         let other = play.system.add_host(&mut play.array);
         // Names whose inodes are in the second and the third shard. Now the first server has in memory what it needs.
         let names = ["a", "b", "c", "d", "e", "f", "g", "h"]
@@ -479,15 +485,13 @@ fn a_transaction_whose_beginning_is_not_durable_is_unknown_to_its_worker() {
         play.begin_at(other, create(ROOT, name_in(1), NewInode::Regular));
         play.array.run_for(Duration::from_millis(200));
         // The host does not try again.
-        let node = play.array.node(other);
-        play.array.world.crash(node);
+        play.array.crash(play.array.node(other));
         play.crash(0);
         play.array.world.network.heal();
         play.start(0);
         play.made(ROOT, name_in(2), NewInode::Regular);
         play.array.run_for(Duration::from_secs(20));
-        play.check();
-    }
+    });
 }
 
 #[test]
@@ -505,8 +509,7 @@ fn a_late_request_that_was_refused_is_not_done() {
         }
         if late == 1 { Verdict::Delay(Duration::from_secs(5)) } else { Verdict::Pass }
     });
-    let remove = FileCommand::RemoveDirectory { parent: ROOT, name: name("d") };
-    assert_eq!(play.run(remove), Err(FileError::NotEmpty), "it was asked again");
+    assert_eq!(play.run(remove_directory(ROOT, "d")), Err(FileError::NotEmpty), "it was asked again");
     play.run(unlink(directory, "x")).expect("it is there");
     // Now the directory could be removed.
     play.array.run_for(Duration::from_secs(6));
@@ -538,10 +541,8 @@ fn entries_of_a_directory_are_not_reported_before_it_is_created() {
 /// Delays the questions of one server for others.
 fn delay_questions(play: &mut Play, of: usize, by: Duration) {
     let sender = play.array.node(play.servers[of]);
-    play.array.world.network.set_rule(move |from, _, message| {
-        let is_question =
-            matches!(message, Message::Shard(ShardMessage { body: ShardBody::Read { .. }, .. })) && from == sender;
-        if is_question { Verdict::Delay(by) } else { Verdict::Pass }
+    play.array.world.network.delay_if(by, move |from, _, message| {
+        from == sender && matches!(message, Message::Shard(ShardMessage { body: ShardBody::Read { .. }, .. }))
     });
 }
 
@@ -604,15 +605,13 @@ fn a_rename_finds_the_replaced_inode_gone_and_is_planned_anew() {
 
 #[test]
 fn a_lookup_waits_for_what_another_server_has_committed() {
-    for protocol in Protocol::ALL {
-        let mut play = play(2, protocol);
+    with_each_protocol(2, |play, protocol| {
         let d = play.made(ROOT, "d", NewInode::Directory);
         let x = play.made(ROOT, "x", NewInode::Regular);
         assert_eq!((d.shard(), x.shard()), (ShardId(1), ShardId(1)));
-        let link = |parent, name| FileCommand::Link { inode: x, parent, name: self::name(name) };
-        play.run(link(d, "here")).expect("it is a file");
+        play.run(link(x, d, "here")).expect("it is a file");
         play.lose_commits();
-        let linked = play.begin(link(ROOT, "there"));
+        let linked = play.begin(link(x, ROOT, "there"));
         play.array.run_for(Duration::from_millis(200));
         let is_linked = play.array.requests.is_answered(linked);
         let looked_up = play.begin(lookup(d, "here"));
@@ -623,8 +622,7 @@ fn a_lookup_waits_for_what_another_server_has_committed() {
             Ok(FileResult::Attributes(found)) => assert!(!is_linked || found.links == 3, "{protocol}: {found:?}"),
             other => panic!("{protocol}: {other:?}"),
         }
-        play.check();
-    }
+    });
 }
 
 #[test]
@@ -639,8 +637,7 @@ fn messages_between_servers_outlive_their_sender() {
         play.begin_at(other, set_mode(x, 0o600 + step));
         play.array.run_for(Duration::from_micros(u64::from(step) * 10));
         let before = mode_of(&mut play);
-        let node = play.array.node(other);
-        play.array.world.crash(node);
+        play.array.crash(play.array.node(other));
         play.crash(1);
         play.start(1);
         let after = mode_of(&mut play);
@@ -659,27 +656,25 @@ fn names_after_many_commands(protocol: Protocol, grouping: Grouping) -> (BTreeMa
     let hosts = [play.host, play.system.add_host(&mut play.array), play.system.add_host(&mut play.array)];
     let d = play.made(ROOT, "d", NewInode::Directory);
     let before = play.transactions(0);
-    let many = |make: &dyn Fn(usize) -> FileCommand| (0..24).map(make).collect::<Vec<_>>();
+    let create = |n: usize| create(ROOT, &format!("a{n}"), NewInode::Regular);
     let all_done = |results: &[Result<FileResult, FileError>]| {
         assert!(results.iter().all(Result::is_ok), "{protocol}, {grouping}: {results:?}");
     };
-    all_done(&play.run_together(&hosts, many(&|n| create(ROOT, &format!("a{n}"), NewInode::Regular))));
-    let again = play.run_together(&hosts, many(&|n| create(ROOT, &format!("a{n}"), NewInode::Regular)));
+    all_done(&play.run_together(&hosts, (0..24).map(create)));
+    let again = play.run_together(&hosts, (0..24).map(create));
     assert!(again.iter().all(|result| *result == Err(FileError::Exists)), "{protocol}, {grouping}: {again:?}");
     // One inode changes with each of these.
     let inode = play.lookup(ROOT, "a0").expect("it was made").inode;
-    let link = |n: usize| FileCommand::Link { inode, parent: ROOT, name: name(&format!("b{n}")) };
-    let linked = play.run_together(&hosts, many(&link));
+    let linked = play.run_together(&hosts, (0..24).map(|n| link(inode, ROOT, &format!("b{n}"))));
     let links_of = |result: &Result<FileResult, FileError>| match result {
         Ok(FileResult::Attributes(attributes)) => attributes.links,
         other => panic!("{protocol}, {grouping}: not the answer to a link: {other:?}"),
     };
     let links: BTreeSet<u32> = linked.iter().map(links_of).collect();
     assert_eq!(links, (2..26).collect(), "{protocol}, {grouping}: each answer shows those before it");
-    let unlink = |n: usize| FileCommand::Unlink { parent: ROOT, name: name(&format!("b{n}")) };
-    all_done(&play.run_together(&hosts, (0..20).map(unlink).collect()));
+    all_done(&play.run_together(&hosts, (0..20).map(|n| unlink(ROOT, &format!("b{n}")))));
     let moved = |n: usize| rename((ROOT, &format!("a{n}")), if n.is_multiple_of(2) { (ROOT, "c") } else { (d, "c") });
-    all_done(&play.run_together(&hosts, (12..24).map(moved).collect()));
+    all_done(&play.run_together(&hosts, (12..24).map(moved)));
     let transactions = play.transactions(0) - before;
     let mut names = BTreeMap::new();
     for (parent, folder) in [(ROOT, ""), (d, "d/")] {
@@ -721,15 +716,13 @@ fn commands_that_are_committed_together_survive_the_death_of_either_server_at_an
             for step in 0..8_u64 {
                 let made: Vec<String> = (0..12).map(|n| format!("{victim}-{step}-{n}")).collect();
                 let commands = made.iter().map(|made| create(ROOT, made, NewInode::Regular));
-                let asked = commands.zip(hosts.iter().cycle());
-                let ops: Vec<OpId> = asked.map(|(command, host)| play.begin_at(*host, command)).collect();
+                let ops = play.begin_together(&hosts, commands);
                 play.array.run_for(Duration::from_micros(400 * step));
                 play.crash(victim);
                 play.array.run_for(Duration::from_millis(20));
                 play.start(victim);
                 for (op, made) in ops.into_iter().zip(&made) {
-                    let created = play.end(op);
-                    assert!(is_created(&created), "{protocol}: {created:?}");
+                    play.end_created(op, protocol);
                     assert_eq!(play.lookup(ROOT, made).map(|found| found.links), Ok(1), "{protocol}, {made}");
                 }
             }
@@ -743,22 +736,15 @@ fn every_answer_to_commands_that_were_committed_together_is_kept() {
     for protocol in Protocol::ALL {
         let mut play = play_with(2, protocol, Grouping::Operations);
         let hosts = [play.host, play.system.add_host(&mut play.array)];
-        play.array.world.network.set_rule(|_, _, message| match message {
-            Message::FileAnswer(_) => Verdict::Drop,
-            _ => Verdict::Pass,
-        });
+        play.array.world.network.drop_if(|_, _, message| matches!(message, Message::FileAnswer(_)));
         let commands = (0..12).map(|n| create(ROOT, &format!("{n}"), NewInode::Regular));
-        let asked = commands.zip(hosts.iter().cycle());
-        let ops: Vec<OpId> = asked.map(|(command, host)| play.begin_at(*host, command)).collect();
+        let ops = play.begin_together(&hosts, commands);
         play.array.run_for(Duration::from_millis(200));
         assert!(play.transactions(0) < 12, "{protocol}: some were committed together");
         play.crash(0);
         play.array.world.network.heal();
         play.start(0);
-        for op in ops {
-            let created = play.end(op);
-            assert!(is_created(&created), "{protocol}: {created:?}");
-        }
+        ops.into_iter().for_each(|op| play.end_created(op, protocol));
         play.check_without(hosts[1]);
     }
 }

@@ -7,12 +7,10 @@ const AN_HOUR: Duration = Duration::from_secs(3_600);
 const YEAR: i64 = 365 * 86_400 * 1_000_000_000;
 
 /// A host starts to write block 0, its devwrites are delayed by more than an hour, and it sleeps for an hour.
-fn fall_asleep_writing(array: &mut Cluster, host: HostSlot) -> braid_machine::OpId {
+fn fall_asleep_writing(array: &mut Cluster, host: HostSlot) -> OpId {
     let sleeper = array.node(host);
-    array
-        .world
-        .network
-        .delay_if(AN_HOUR + Duration::from_secs(10), move |from, _, message| from == sleeper && is_write(message));
+    let late = AN_HOUR + Duration::from_secs(10);
+    array.world.network.delay_if(late, move |from, _, message| from == sleeper && is_write(message));
     let asked = array.write(host, 0, BLOCK);
     array.run_for(Duration::from_millis(20));
     array.world.stall(sleeper, AN_HOUR);
@@ -55,8 +53,7 @@ fn a_host_that_sleeps_for_an_hour_with_locks_is_kept_out_when_it_wakes() {
         assert_eq!(array.fenced(), [a], "{ordering}");
         bring_back(&mut array, 4);
         assert_eq!(outcome_of_read(&mut array, a, 0), Err(HostError::Fenced), "{ordering}");
-        array.crash(array.node(a));
-        array.replace_host(a, LocalClock::exact(array.world.now()));
+        replace_host(&mut array, a);
         array.run_for(Duration::from_secs(20));
         all_is_well(array);
     }
@@ -84,10 +81,7 @@ fn a_device_suspended_past_its_lease_serves_no_request_before_it_is_renewed() {
 
 /// Writes zeros to block 9, not as part of the history: if they took effect, the final check would find them.
 fn refused_for_its_clock(array: &mut Cluster, host: HostSlot) {
-    let volume = array.volume().id;
-    let asked =
-        array.ask(host, VolumeRequest::Zero { volume, offset: 9 * BLOCK, length: BLOCK, patience: Patience::Host });
-    let outcome = array.finish(asked);
+    let outcome = zero(array, host, 9 * BLOCK, BLOCK);
     assert!(matches!(outcome, Err(HostError::ClockApart { .. })), "{outcome:?}");
 }
 
@@ -202,8 +196,7 @@ fn an_array_goes_on_at_once_when_all_its_clocks_were_ahead_and_are_set_right() {
                 step_all(&mut array, -ahead);
                 if restarted {
                     (0..5).for_each(|number| array.crash(device(number)));
-                    array.crash(NodeId::Monitor);
-                    array.restart_monitor();
+                    restart_monitor(&mut array);
                     (0..5).for_each(|number| array.restart_device(DeviceId(number)));
                 }
                 goes_on_at_once(&mut array, [b, a], &format!("{ordering}, {ahead} ns, restarted: {restarted}"));
@@ -224,9 +217,7 @@ fn writes_left_while_all_clocks_were_ahead_are_resolved_when_they_are_right() {
         // Data is on device 0 and parity on device 4, whose devwrite never arrives.
         die_between_two_writes(&mut array, a);
         step_all(&mut array, -3_600_000_000_000);
-        let begun = array.world.now();
-        content(&mut array, b, 0, BLOCK);
-        let took = array.world.now().since(begun);
+        let took = time_of(&mut array, |array| drop(content(array, b, 0, BLOCK)));
         assert!(took < Duration::from_secs(10), "it takes a lease, or ten seconds if a host holds locks: {took:?}");
         write(&mut array, b, 0, BLOCK);
         all_is_well(array);
@@ -242,9 +233,8 @@ fn a_host_whose_clock_stays_wrong_is_refused_at_once_also_after_all_clocks_were(
     write(&mut array, a, 0, 4 * BLOCK);
     let jumper = array.node(b);
     array.world.step_clock(jumper, YEAR);
-    let begun = array.world.now();
-    refused_for_its_clock(&mut array, b);
-    assert!(array.world.now().since(begun) < Duration::from_secs(1));
+    let took = time_of(&mut array, |array| refused_for_its_clock(array, b));
+    assert!(took < Duration::from_secs(1));
     write(&mut array, a, 0, 4 * BLOCK);
     array.world.step_clock(jumper, -YEAR);
     write(&mut array, b, 0, BLOCK);
@@ -260,8 +250,7 @@ fn a_write_whose_stamp_stays_too_far_ahead_is_sent_again_at_intervals_only() {
             lock_servers: 1,
             ..Options::calm("raid5:4+1", 5, 1, 3)
         };
-        let (mut array, a, b) = array_of(options);
-        fill(&mut array, a);
+        let (mut array, _, b) = filled_array_of(options);
         // Devices hear of stamps that others have accepted from the monitor.
         (0..5).for_each(|number| array.world.network.cut(NodeId::Monitor, device(number)));
         step_all(&mut array, 60_000_000_000);

@@ -39,10 +39,6 @@ impl Scene {
         self.array.own(self.heir, FS, OwnershipRequest::TakeOver { from: self.from })
     }
 
-    fn is_answered(&self, op: OpId) -> bool {
-        !self.array.requests.asked().any(|asked| asked.op == op)
-    }
-
     /// The take-over is answered. Returns what the heir reads.
     fn expect_taken_over(&mut self, op: OpId) -> Vec<u8> {
         let taken = ownership(self.array.finish(op));
@@ -66,7 +62,7 @@ impl Scene {
     /// Everything that was under way arrives; the previous owner goes on, and nothing that the heir has read changes.
     fn expect_nothing_more_happens(mut self, seen: &[u8]) {
         let owner = self.array.node(self.owner);
-        let is_up = self.array.world.machine(owner).is_some();
+        let is_up = self.array.is_up(self.owner);
         let later = if is_up {
             vec![self.array.write(self.owner, 0, BLOCK), self.array.read(self.owner, 0, BLOCK)]
         } else {
@@ -81,7 +77,7 @@ impl Scene {
         if is_up {
             self.array.crash(owner);
         }
-        self.array.replace_host(self.owner, LocalClock::exact(self.array.world.now()));
+        take_slot(&mut self.array, self.owner);
         all_is_well(self.array);
     }
 }
@@ -117,9 +113,8 @@ fn a_device_that_the_monitor_cannot_reach_serves_the_previous_owner_until_its_le
         let asked = scene.take_over();
         scene.array.run_for(Duration::from_secs(1));
         // That it is still served shows why the answer has to wait.
-        let served = scene.array.read(scene.owner, 0, BLOCK);
-        assert!(scene.array.finish(served).is_ok(), "{layout}");
-        assert!(!scene.is_answered(asked), "{layout}");
+        assert!(read(&mut scene.array, scene.owner, 0, BLOCK).is_ok(), "{layout}");
+        assert!(scene.array.requests.is_open(asked), "{layout}");
         let seen = scene.expect_taken_over(asked);
         scene.expect_nothing_more_happens(&seen);
     }
@@ -162,11 +157,9 @@ fn the_previous_owner_dies_in_a_write_and_the_heir_reads_what_stays() {
         for lacking in both {
             let mut scene = Scene::new(layout, devices, Ordering::Timestamp);
             let owner = scene.array.node(scene.owner);
-            scene
-                .array
-                .world
-                .network
-                .drop_if(move |from, to, message| from == owner && to == device(lacking) && is_write(message));
+            let is_lost =
+                move |from, to, message: &Message| from == owner && to == device(lacking) && is_write(message);
+            scene.array.world.network.drop_if(is_lost);
             scene.array.write(scene.owner, 0, BLOCK);
             scene.array.run_for(MOMENT);
             scene.array.crash(owner);
@@ -177,7 +170,7 @@ fn the_previous_owner_dies_in_a_write_and_the_heir_reads_what_stays() {
             assert!(content(&mut scene.array, scene.heir, 0, BLOCK) == seen, "{layout} without {lacking}");
             welcome(&mut scene.array, lacking);
             wait_in(&mut scene.array, lacking);
-            scene.array.replace_host(scene.owner, LocalClock::exact(scene.array.world.now()));
+            take_slot(&mut scene.array, scene.owner);
             all_is_well(scene.array);
         }
     }
@@ -199,8 +192,7 @@ fn of_two_heirs_one_takes_over_though_the_monitor_restarts() {
         let taken = ownership(winner);
         assert_eq!(loser, Err(HostError::Ownership(OwnershipRefused::Differs(taken))), "after {pause:?}");
         assert_eq!(ownership(ask(&mut scene.array, scene.other, OwnershipRequest::Inquire)), taken);
-        scene.array.crash(scene.array.node(scene.owner));
-        scene.array.replace_host(scene.owner, LocalClock::exact(scene.array.world.now()));
+        replace_host(&mut scene.array, scene.owner);
         all_is_well(scene.array);
     }
 }

@@ -25,8 +25,7 @@ fn a_host_that_dies_between_its_two_writes_leaves_the_old_content() {
     write(&mut array, a, 0, BLOCK);
     // Data is on device 0 and parity on device 4: the devwrite of the parity never arrives.
     die_between_two_writes(&mut array, a);
-    let read = array.read(b, 0, BLOCK);
-    assert!(array.finish(read).is_ok(), "the other host resolves the dead host's transaction");
+    assert!(read(&mut array, b, 0, BLOCK).is_ok(), "the other host resolves the dead host's transaction");
     all_is_well(array);
 }
 
@@ -44,18 +43,16 @@ fn a_host_that_dies_after_both_writes_and_before_any_commit_leaves_the_new_conte
 #[test]
 fn a_commit_is_hurried_only_to_the_device_where_a_request_waits_for_it() {
     let (mut array, a, b) = array();
-    let (writer, told) = (array.node(a), Rc::new(RefCell::new(Vec::new())));
-    let note = told.clone();
-    array.world.network.drop_if(move |from, to, message| {
-        if from == writer && carries_commits(message) {
-            note.borrow_mut().push(to);
-        }
-        false
+    let writer = array.node(a);
+    let to_4 = watch(&mut array, move |from, to, message| {
+        let is_told = from == writer && carries_commits(message);
+        assert!(!is_told || to == device(4), "{to} is told");
+        is_told
     });
     write(&mut array, a, 0, BLOCK);
     // Both blocks have their parity on device 4.
     write(&mut array, b, BLOCK, BLOCK);
-    assert_eq!(*told.borrow(), [device(4)]);
+    assert_eq!(to_4.get(), 1);
     all_is_well(array);
 }
 
@@ -65,8 +62,7 @@ fn a_device_that_restarts_between_prewrite_and_write_costs_a_retry() {
     array.world.network.delay_if(Duration::from_millis(20), |_, to, message| is_write(message) && to == device(0));
     let write = array.write(a, 0, BLOCK);
     array.run_for(Duration::from_millis(10));
-    array.crash(device(0));
-    array.restart_device(DeviceId(0));
+    restart(&mut array, 0);
     array.world.network.heal();
     assert_eq!(array.finish(write), DONE);
     all_is_well(array);
@@ -109,9 +105,7 @@ fn a_lost_abort_is_repeated() {
     });
     // Contention causes aborts.
     let writes: Vec<_> = (0..20).map(|round| array.write(if round % 2 == 0 { a } else { b }, 0, 2 * BLOCK)).collect();
-    for write in writes {
-        assert_eq!(array.finish(write), DONE);
-    }
+    all_succeed(&mut array, writes, "contention");
     all_is_well(array);
 }
 
@@ -120,17 +114,13 @@ fn a_host_that_sleeps_through_its_lease_does_not_write_twice() {
     let (mut array, a, b) = array();
     // One answer to its devwrites is late, and the host falls asleep: other hosts resolve the transaction, commit it, and write
     // again.
-    array.world.network.drop_if(|from, _, message| {
-        let written = matches!(message, Message::Answer(answer) if matches!(answer.reply, Reply::Written { .. }));
-        written && from == device(0)
-    });
+    array.world.network.drop_if(|from, _, message| from == device(0) && is_written(message));
     let first = array.write(a, 0, BLOCK);
     array.run_for(Duration::from_millis(20));
     let sleeper = array.node(a);
     array.world.stall(sleeper, Duration::from_secs(10));
     array.world.network.heal();
-    let second = array.write(b, 0, BLOCK);
-    assert_eq!(array.finish(second), DONE, "the transaction of the sleeping host was resolved");
+    assert_eq!(outcome_of_write(&mut array, b, 0, BLOCK), DONE, "the transaction of the sleeping host was resolved");
     assert_eq!(array.finish(first), DONE, "the sleeping host learns that it is committed");
     all_is_well(array);
 }
@@ -172,24 +162,12 @@ fn a_host_whose_clock_is_an_hour_behind_or_four_seconds_ahead_is_served_beside_o
 
 #[test]
 fn a_host_whose_clock_is_an_hour_ahead_gets_the_error_that_clocks_differ() {
-    let (mut array, a, _) = array();
+    let (mut array, a, fast) = array_with_clock_off(3_600 * SECOND);
     write(&mut array, a, 0, BLOCK);
-    let mut clock = LocalClock::exact(Time(77));
-    clock.step(3_600 * SECOND);
-    let fast = array.add_host_with(clock);
-    let volume = array.volume().id;
-    let request = braid_machine::VolumeRequest::Read {
-        volume,
-        offset: 0,
-        length: BLOCK_BYTES,
-        patience: braid_machine::Patience::Host,
-    };
-    let asked = array.ask(fast, request);
-    let outcome = array.finish(asked);
+    let outcome = outcome_of_read(&mut array, fast, 0);
     assert!(matches!(outcome, Err(HostError::ClockApart { .. })), "{outcome:?}");
     assert!(outcome.unwrap_err().to_string().contains("clock of this host"), "the error names the host's clock");
-    let after = array.write(a, 0, BLOCK);
-    assert_eq!(array.finish(after), DONE, "other hosts are not affected");
+    assert_eq!(outcome_of_write(&mut array, a, 0, BLOCK), DONE, "other hosts are not affected");
     array.world.step_clock(array.node(fast), -3_600 * SECOND);
     all_is_well(array);
 }

@@ -1,20 +1,14 @@
 //! Tests of contention: several hosts use the same stripes at once, without faults. With every ordering that keeps hosts apart there
 //! must be no starvation, and deadlocks must end. Without an ordering, the final checks must find the damage.
 
+use crate::story::*;
 use braid_base::limits::Settings;
-use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options, Report, Role, run};
+use braid_cluster::{Report, run};
 use braid_host::Acquisition;
-use braid_layout::Layout;
-use braid_machine::{HostOutcome, HostSuccess};
-use braid_ordering::Ordering;
-use braid_wire::{Command, LockCommand, Message};
-use braid_world::{Trace, Verdict};
-use std::time::Duration;
+use braid_wire::LockCommand;
 
 /// A stripe: four units of two blocks.
-const STRIPE: u64 = 8 * BLOCK_BYTES as u64;
-const DONE: HostOutcome = Ok(HostSuccess::Done);
+const STRIPE: u64 = 8 * BLOCK;
 
 /// Sixteen clients of four hosts use the same two stripes, one operation after the other, almost without think time.
 fn crowd(seed: u64, ordering: Ordering, acquisition: Acquisition) -> Options {
@@ -108,7 +102,7 @@ fn without_ordering_every_crowd_sees_what_no_order_explains() {
     for seed in 0..8 {
         let mut options = crowd(seed, Ordering::None, Acquisition::Ordered);
         // Without parity only the histories show the damage.
-        options.layout = Layout::new("raid0:3".parse().expect("a layout"), 3, 2).expect("the layout fits the ring");
+        options.layout = layout("raid0:3", 3, 2);
         let failure = run(options, 0).expect_err("without an ordering the run must fail");
         assert_eq!(failure.check, "serializable", "seed {seed}: {failure}");
     }
@@ -117,31 +111,25 @@ fn without_ordering_every_crowd_sees_what_no_order_explains() {
 /// Two hosts start the same write; lock requests from the first host to `ours` and from the second host to `theirs` are late. Returns
 /// the number of retries of both.
 fn crossing(options: Options, ours: NodeId, theirs: NodeId) -> u64 {
-    let mut array = Cluster::new(options, Trace::keeping(2_000));
-    let (a, b) = (HostSlot(0), array.add_host());
-    array.run_for(Duration::from_millis(100));
-    let (first, second) = (array.node(a), array.node(b));
-    array.world.network.set_rule(move |from, to, message| {
-        let late = asks_for_locks(message) && ((from, to) == (first, ours) || (from, to) == (second, theirs));
-        if late { Verdict::Delay(Duration::from_millis(5)) } else { Verdict::Pass }
+    let (mut array, a, b) = array_of(options);
+    let ways = [(array.node(a), ours), (array.node(b), theirs)];
+    array.world.network.delay_if(Duration::from_millis(5), move |from, to, message| {
+        asks_for_locks(message) && ways.contains(&(from, to))
     });
     let writes = [array.write(a, 0, 2 * STRIPE), array.write(b, 0, 2 * STRIPE)];
     array.run_for(Duration::from_millis(10));
     array.world.network.heal();
-    let begun = array.world.now();
-    assert_eq!(writes.map(|write| array.finish(write)), [DONE, DONE]);
-    assert!(array.world.now().since(begun) < Duration::from_secs(1), "deadlocks end soon");
-    let restarts = [a, b].map(|slot| array.role(slot).and_then(Role::host).expect("hosts are up").counters().restarts);
-    array.run_for(Duration::from_secs(10));
-    array.check_all().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+    let took = time_of(&mut array, |array| all_succeed(array, writes, "crossing"));
+    assert!(took < Duration::from_secs(1), "deadlocks end soon");
+    let restarts = [a, b].map(|slot| counters(&array, slot).restarts);
+    all_is_well(array);
     restarts.iter().sum()
 }
 
 fn asks_for_locks(message: &Message) -> bool {
     match message {
-        Message::Request(request) => matches!(request.command, Command::Prewrite { .. }),
         Message::LockRequest(request) => matches!(request.command, LockCommand::Lock { .. }),
-        _ => false,
+        _ => matches!(command_of(message), Some(Command::Prewrite { .. })),
     }
 }
 
@@ -170,17 +158,14 @@ fn lock_servers_asked_in_order_make_no_deadlock() {
 
 #[test]
 fn hosts_that_each_keep_the_others_locks_do_not_deadlock() {
-    let mut array = Cluster::new(two_stripes(Ordering::CallbackLock, Acquisition::Ordered), Trace::keeping(2_000));
-    let (a, b) = (HostSlot(0), array.add_host());
+    let (mut array, a, b) = array_of(two_stripes(Ordering::CallbackLock, Acquisition::Ordered));
     for round in 0..10 {
         // Each host keeps the locks of one stripe; then both need both.
         let own = [array.write(a, 0, STRIPE), array.write(b, STRIPE, STRIPE)];
-        assert_eq!(own.map(|write| array.finish(write)), [DONE, DONE]);
+        all_succeed(&mut array, own, "no conflict");
         let both = [array.write(a, 0, 2 * STRIPE), array.write(b, 0, 2 * STRIPE)];
-        let begun = array.world.now();
-        assert_eq!(both.map(|write| array.finish(write)), [DONE, DONE]);
-        assert!(array.world.now().since(begun) < Duration::from_millis(100), "round {round}");
+        let took = time_of(&mut array, |array| all_succeed(array, both, round));
+        assert!(took < Duration::from_millis(100), "round {round}");
     }
-    array.run_for(Duration::from_secs(10));
-    array.check_all().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+    all_is_well(array);
 }
