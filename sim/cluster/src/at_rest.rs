@@ -58,7 +58,7 @@ pub(crate) fn check_volume(cluster: &mut Cluster, reader: HostSlot, old_hosts: &
 pub(super) fn check_old_hosts(cluster: &mut Cluster, old_hosts: &[HostSlot], content: &[u8]) -> Result<(), Failed> {
     let stripe_bytes = cluster.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
     for (stripe, slot) in (0..cluster.volume.stripes()).cycle().zip(old_hosts) {
-        if !cluster.is_up(*slot) {
+        if !cluster.world.is_up(cluster.node(*slot)) {
             continue;
         }
         let offset = stripe * stripe_bytes;

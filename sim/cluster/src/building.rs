@@ -83,11 +83,6 @@ impl Cluster {
         cluster
     }
 
-    /// Creates a cluster without faults, except those that the scenario causes.
-    pub fn calm(layout: &str, devices: usize, unit_blocks: u64, stripes: u64) -> Cluster {
-        Cluster::new(Options::calm(layout, devices, unit_blocks, stripes), Trace::keeping(4_000))
-    }
-
     pub fn add_host(&mut self) -> HostSlot {
         let clock = hosts::clock(self);
         self.add_host_with(clock)
@@ -160,22 +155,22 @@ impl Cluster {
         self.world.start(NodeId::LockServer(server), machine);
     }
 
-    /// Starts a node that is down, with the content of its disk.
-    pub(crate) fn restart(&mut self, node: NodeId) {
-        match node {
-            NodeId::Device(device) => self.restart_device(device),
-            NodeId::LockServer(server) => self.restart_lock_server(server),
-            NodeId::Monitor => self.restart_monitor(),
-            NodeId::MetadataServer(_) => unreachable!("its process is a host"),
-            NodeId::Host(_) => unreachable!("a host returns as a new generation"),
-        }
-    }
-
     /// Starts the monitor, which must be down, with the content of its disk.
     pub fn restart_monitor(&mut self) {
         let machine = new_monitor(self);
         self.world.start(NodeId::Monitor, machine);
         volumes::tell_monitor_of_volume(self);
+    }
+}
+
+/// Starts a node that is down, with the content of its disk.
+pub(crate) fn restart(cluster: &mut Cluster, node: NodeId) {
+    match node {
+        NodeId::Device(device) => cluster.restart_device(device),
+        NodeId::LockServer(server) => cluster.restart_lock_server(server),
+        NodeId::Monitor => cluster.restart_monitor(),
+        NodeId::MetadataServer(_) => unreachable!("its process is a host"),
+        NodeId::Host(_) => unreachable!("a host returns as a new generation"),
     }
 }
 

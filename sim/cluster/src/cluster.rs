@@ -100,19 +100,9 @@ impl Cluster {
         self.hosts[slot.0]
     }
 
-    /// True if the host in a slot is up.
-    pub fn is_up(&self, slot: HostSlot) -> bool {
-        self.world.is_up(self.node(slot))
-    }
-
     /// The machine of the host in a slot, if it is up.
     pub fn role(&self, slot: HostSlot) -> Option<&Role> {
         self.world.machine(self.node(slot))
-    }
-
-    /// The host in a slot, if it is up.
-    pub fn host(&self, slot: HostSlot) -> Option<&Host> {
-        self.role(slot).and_then(Role::host)
     }
 
     /// The slot of a host, if the host is in a slot now.
@@ -127,11 +117,6 @@ impl Cluster {
     /// The membership that the monitor last made durable; `None` while it is down.
     pub fn membership(&self) -> Option<&Membership> {
         self.monitor().map(|monitor| monitor.membership())
-    }
-
-    /// The state of a device that the monitor last made durable; `None` if the monitor does not know it, or is down.
-    pub fn member_state(&self, device: DeviceId) -> Option<MemberState> {
-        Some(self.membership()?.member(device)?.member_state)
     }
 
     /// The monitor, if it is up.
@@ -183,6 +168,11 @@ pub(crate) fn as_on(cluster: &Cluster, host: NodeId, mut volume: VolumeDescripti
         volume.parity_site = sites[(generation.0 as usize + volume.id.0 as usize) % sites.len()];
     }
     volume
+}
+
+/// The state of a device that the monitor last made durable; `None` if the monitor does not know it, or is down.
+pub(crate) fn state_of(cluster: &Cluster, device: DeviceId) -> Option<MemberState> {
+    Some(cluster.membership()?.member(device)?.member_state)
 }
 
 /// True if the recovery throttle has its default, according to the monitor's record.

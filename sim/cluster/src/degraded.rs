@@ -5,7 +5,7 @@
 use crate::activity::{Activity, Draw, Feature};
 use crate::at_rest::outcome_at_rest;
 use crate::availability::Cause;
-use crate::cluster::{Cluster, Failed, failed};
+use crate::cluster::{Cluster, Failed, failed, state_of};
 use crate::damage_places::{self, Row};
 use crate::options::Options;
 use crate::prelude::*;
@@ -129,6 +129,6 @@ impl DegradedDamage {
 /// True if a device of the volume is out or returning.
 fn is_degraded(cluster: &Cluster) -> bool {
     let is_unavailable =
-        |device: &DeviceId| cluster.member_state(*device).is_some_and(|member_state| member_state != MemberState::In);
+        |device: &DeviceId| state_of(cluster, *device).is_some_and(|member_state| member_state != MemberState::In);
     cluster.volume().devices.iter().any(is_unavailable)
 }

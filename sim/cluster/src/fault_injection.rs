@@ -329,11 +329,6 @@ impl Run {
         });
     }
 
-    /// Cuts a node off from others, in both directions, for a while.
-    pub(crate) fn cut_off(&mut self, node: NodeId, others: impl IntoIterator<Item = NodeId>, span: Duration) {
-        self.cut(others.into_iter().flat_map(|other| [(node, other), (other, node)]).collect(), span);
-    }
-
     /// A node dies and returns. A host returns as another node, which its slot identifies.
     fn flap(&mut self, node: NodeId, slot: Option<HostSlot>, times: u32, (down, up): (Duration, Duration)) {
         let node = slot.map_or(node, |slot| self.cluster.node(slot));
@@ -418,6 +413,11 @@ impl Run {
         let cause = if self.cluster.world.places.is_shared(node) { Cause::Other } else { Cause::of(node) };
         self.availability.begin(self.cluster.world.now(), "stall", cause, span);
     }
+}
+
+/// A node and each of these, in both directions.
+pub(crate) fn both_ways(node: NodeId, others: impl IntoIterator<Item = NodeId>) -> Vec<(NodeId, NodeId)> {
+    others.into_iter().flat_map(|other| [(node, other), (other, node)]).collect()
 }
 
 impl Cause {

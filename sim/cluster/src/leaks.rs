@@ -8,7 +8,7 @@ use braid_device::TransactionView;
 const KEPT: [&str; 4] = ["answers_kept", "commits_remembered", "intents_undecided", "blocks_absent"];
 
 pub(crate) fn living_slots(cluster: &Cluster) -> Vec<HostSlot> {
-    cluster.slots().filter(|slot| cluster.is_up(*slot)).collect()
+    cluster.slots().filter(|slot| cluster.world.is_up(cluster.node(*slot))).collect()
 }
 
 pub(crate) fn living(cluster: &Cluster) -> BTreeSet<Generation> {

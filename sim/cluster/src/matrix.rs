@@ -9,6 +9,7 @@
 //! machine lies between two inputs, so these points cover the whole run.
 
 use crate::at_rest;
+use crate::building;
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::object_workload::{COUNTER, command};
 use crate::options::Options;
@@ -477,7 +478,7 @@ impl Play {
     fn bring_back(&mut self, node: NodeId) {
         match self.cluster.slot(node) {
             Some(slot) => self.replace(slot),
-            None => self.cluster.restart(node),
+            None => building::restart(&mut self.cluster, node),
         }
     }
 

@@ -4,6 +4,7 @@
 use crate::activity::{Activity, Draw, Feature};
 use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, failed};
+use crate::fault_injection::both_ways;
 use crate::files;
 use crate::options::Options;
 use crate::prelude::*;
@@ -194,7 +195,7 @@ impl MetadataServers {
         if let Some(last) = up.first().filter(|_| self.rng.chance(1, 2)) {
             let last = run.cluster.node(*last);
             let devices = run.cluster.devices().into_iter().map(NodeId::Device);
-            run.cut_off(last, devices.chain([NodeId::Monitor]), span);
+            run.cut(both_ways(last, devices.chain([NodeId::Monitor])), span);
             run.count_fault("metadata server cut off");
         }
         run.replace_if_down(free);
@@ -210,7 +211,7 @@ impl MetadataServers {
         run.count_fault("host of files cut off");
         run.availability.begin(now, "host of files cut off", Cause::Other, span);
         let up = run.cluster.world.up().into_iter().filter(|other| *other != node);
-        run.cut_off(node, up, span);
+        run.cut(both_ways(node, up), span);
     }
 
     /// Starts a process for each shard that has none.
@@ -266,7 +267,7 @@ pub(crate) fn up_servers(cluster: &Cluster) -> Vec<HostSlot> {
 /// Those of one shard.
 fn up_servers_of(cluster: &Cluster, shard: usize) -> Vec<HostSlot> {
     let servers = cluster.files.servers.get(shard).into_iter().flatten().copied();
-    servers.filter(|slot| cluster.is_up(*slot)).collect()
+    servers.filter(|slot| cluster.world.is_up(cluster.node(*slot))).collect()
 }
 
 /// The slots of shards that have no process.

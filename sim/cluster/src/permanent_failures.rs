@@ -2,7 +2,7 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::at_rest;
-use crate::cluster::{Cluster, Failed, HostSlot, failed};
+use crate::cluster::{Cluster, Failed, HostSlot, failed, state_of};
 use crate::damage_places::LOSSES;
 use crate::hosts;
 use crate::leaks;
@@ -178,7 +178,7 @@ fn let_one_return(run: &mut Run, rng: &mut Rng, host: HostSlot) -> Result<(), Fa
     run.count_fault("device returns without the dead");
     run.crash_alone(NodeId::Device(device));
     let lease = settings.host_lease.max(settings.device_lease);
-    let is_out = |run: &Run| run.cluster.member_state(device) == Some(MemberState::Out);
+    let is_out = |run: &Run| state_of(&run.cluster, device) == Some(MemberState::Out);
     receive_visitors_until(run, "not-out-without-the-dead", 4 * lease, is_out)?;
     if !run.cluster.options.activities.has("attribute-volumes") {
         let op = run.cluster.write(host, 0, volume.layout.stripe_blocks() * BLOCK_BYTES as u64);
@@ -193,7 +193,7 @@ fn let_one_return(run: &mut Run, rng: &mut Rng, host: HostSlot) -> Result<(), Fa
     });
     run.restart(NodeId::Device(device));
     let most = 6 * lease + 4 * settings.resend_max + 4 * settings.readmission_max + 2 * settings.request_timeout;
-    let is_in = |run: &Run| run.cluster.member_state(device) == Some(MemberState::In);
+    let is_in = |run: &Run| state_of(&run.cluster, device) == Some(MemberState::In);
     receive_visitors_until(run, "device-not-back", most, is_in)?;
     run.cluster.world.network.set_rule(|_, _, _| Verdict::Pass);
     let until = run.cluster.world.now().after(REBUILD_MAX);
@@ -232,7 +232,7 @@ pub(crate) fn are_all_in_who_live(cluster: &Cluster) -> bool {
     let mut living = cluster.devices().into_iter().filter(|device| !cluster.device_notes.dead.contains(device));
     // A monitor that has just started knows no leases yet.
     living.all(|device| {
-        let is_in = cluster.member_state(device) == Some(MemberState::In);
+        let is_in = state_of(cluster, device) == Some(MemberState::In);
         let lease = monitor.leases().find(|held| held.device == device).and_then(|held| held.runs_until);
         let is_late = cluster.world.network.is_one_late(cluster.world.now(), NodeId::Device(device), NodeId::Monitor);
         is_in && lease.is_some_and(|until| until > long_enough) && !is_late
@@ -241,7 +241,7 @@ pub(crate) fn are_all_in_who_live(cluster: &Cluster) -> bool {
 
 /// True if the monitor has not marked out all devices that died.
 fn is_a_dead_device_in(cluster: &Cluster) -> bool {
-    let is_in = |device: &DeviceId| cluster.member_state(*device) == Some(MemberState::In);
+    let is_in = |device: &DeviceId| state_of(cluster, *device) == Some(MemberState::In);
     cluster.device_notes.dead.iter().any(|device| cluster.monitor().is_none() || is_in(device))
 }
 
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn no_device_is_reported_in_while_the_monitor_reads_its_record() {
-        let mut cluster = Cluster::calm("raid5:2+1", 3, 1, 2);
+        let mut cluster = Cluster::new(Options::calm("raid5:2+1", 3, 1, 2), Trace::keeping(0));
         let until = cluster.world.now().after(Duration::from_secs(60));
         while !are_all_in_who_live(&cluster) && cluster.world.now() < until {
             cluster.run_for(Duration::from_millis(1));

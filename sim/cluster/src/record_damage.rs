@@ -7,7 +7,7 @@
 
 use crate::activity::{Activity, Draw, Feature};
 use crate::availability::Cause;
-use crate::cluster::{Cluster, device_notes};
+use crate::cluster::{Cluster, device_notes, state_of};
 use crate::damage_places::{self, LOSSES, Record};
 use crate::leaks::living_slots;
 use crate::options::Options;
@@ -178,7 +178,7 @@ fn is_well(cluster: &Cluster) -> bool {
 }
 
 fn serves_and_is_in(cluster: &Cluster, device: DeviceId) -> bool {
-    cluster.member_state(device) == Some(MemberState::In) && can_serve(&cluster.world, device)
+    state_of(cluster, device) == Some(MemberState::In) && can_serve(&cluster.world, device)
 }
 
 /// True if a device reports that its records are damaged.

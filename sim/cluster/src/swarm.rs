@@ -6,6 +6,7 @@ mod counting;
 use crate::activity::{Acting, Running};
 use crate::at_rest;
 use crate::availability::{Availability, Cause, Judged};
+use crate::building;
 use crate::cluster;
 use crate::cluster::{AFTERMATH, Cluster, Failed, HostSlot, PendingOperation, Record, device_notes, failed};
 use crate::control::at_rest::check_hold;
@@ -508,7 +509,7 @@ impl Run {
         match node {
             _ if self.cluster.world.is_up(node) => {}
             NodeId::Device(device) if self.cluster.device_notes.dead.contains(&device) => {}
-            _ => self.cluster.restart(node),
+            _ => building::restart(&mut self.cluster, node),
         }
     }
 
@@ -539,7 +540,7 @@ impl Run {
     }
 
     pub(crate) fn replace_if_down(&mut self, slot: HostSlot) {
-        let is_down = !self.cluster.is_up(slot);
+        let is_down = !self.cluster.world.is_up(self.cluster.node(slot));
         if is_down && !self.cluster.files.processes.contains(&slot) {
             let boot = Time(self.rng.below(1_000_000_000_000));
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.swarm.drift_ppm()));

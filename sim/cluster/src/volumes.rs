@@ -78,7 +78,7 @@ fn manage(cluster: &mut Cluster, by: HostSlot, device: DeviceId, task: Task) -> 
 
 fn tell_hosts(cluster: &mut Cluster, request: &ArrayRequest) -> Result<(), HostError> {
     for slot in cluster.slots().collect::<Vec<_>>() {
-        if cluster.host(slot).is_some() {
+        if cluster.role(slot).is_some_and(|role| role.host().is_some()) {
             cluster.perform(slot, request.clone())?;
         }
     }

@@ -1,6 +1,6 @@
 //! What a cluster notes of its devices: their disks, the disks that their slots wait for, starts and deaths.
 
-use super::Cluster;
+use super::{Cluster, state_of};
 use crate::prelude::*;
 use crate::role::{Role, device_of, monitor_of};
 use braid_machine::DiskError;
@@ -64,6 +64,6 @@ pub(crate) fn is_any_disk_changing(cluster: &Cluster) -> bool {
 
 /// True if a device is in and has this disk.
 pub(crate) fn is_whole_with(cluster: &Cluster, device: DeviceId, disk: DiskId) -> bool {
-    let is_in = cluster.member_state(device) == Some(MemberState::In);
+    let is_in = state_of(cluster, device) == Some(MemberState::In);
     is_in && cluster.device_notes.disks.get(&device) == Some(&disk)
 }

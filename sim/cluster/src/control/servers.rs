@@ -221,7 +221,7 @@ fn is_announced(cluster: &Cluster, file_system: FileSystemId, announcement: Anno
 pub(super) fn start_process(run: &mut Run, role: impl FnOnce(HoldingHost<Host>, Generation) -> Role) -> NodeId {
     let cluster = &mut run.cluster;
     let clock = hosts::clock(cluster);
-    let is_free = |slot| !cluster.is_up(slot);
+    let is_free = |slot| !cluster.world.is_up(cluster.node(slot));
     let free = cluster.files.processes.iter().copied().find(|slot| is_free(*slot));
     match free {
         Some(slot) => {

@@ -62,7 +62,7 @@ fn all_is_well(array: &mut Cluster, host: HostSlot) {
     let ScrubReport { lost, mismatched, .. } = scrub(array, host, false);
     assert_eq!((lost, mismatched), (0, 0), "the copies differ");
     array.run_for(Duration::from_secs(1));
-    let idle = |slot| array.host(slot).is_none_or(|host| host.is_idle());
+    let idle = |slot| array.role(slot).and_then(Role::host).is_none_or(|host| host.is_idle());
     assert!(array.slots().all(idle), "an operation is still in progress");
 }
 

@@ -11,7 +11,7 @@ fn suspects(array: &Cluster) -> usize {
 }
 
 fn recomputed(array: &Cluster) -> u64 {
-    let hosts = array.slots().filter_map(|slot| array.host(slot));
+    let hosts = array.slots().filter_map(|slot| array.role(slot).and_then(Role::host));
     hosts.map(|host| host.counters().rows_recomputed).sum()
 }
 
@@ -45,7 +45,7 @@ fn a_parity_resync_ends_when_its_device_is_taken_out() {
         write(&mut array, b, 0, 4 * BLOCK);
         array.run_for(A_WHILE);
         assert!(
-            array.host(b).is_some_and(|host| host.is_idle()),
+            array.role(b).and_then(Role::host).is_some_and(|host| host.is_idle()),
             "{ordering}: the host waits for no device that is out"
         );
         array.world.network.heal();

@@ -215,7 +215,7 @@ fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
     array.crash(device(4));
     wait_out(&mut array, 4);
     array.run_for(Duration::from_secs(2));
-    assert!(array.host(a).is_some_and(|host| host.is_idle()), "no operation is in progress");
+    assert!(array.role(a).and_then(Role::host).is_some_and(|host| host.is_idle()), "no operation is in progress");
     write(&mut array, b, 0, BLOCK);
     array.world.network.heal();
     all_is_well_back_with(array, 4);

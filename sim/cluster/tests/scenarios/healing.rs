@@ -32,7 +32,7 @@ fn join_refused(array: &Cluster, number: u16) -> Option<JoinRefused> {
 }
 
 pub fn healing(array: &Cluster, host: HostSlot) -> Option<HealingProgress> {
-    array.host(host)?.healing().next().map(|(_, progress)| progress)
+    array.role(host).and_then(Role::host)?.healing().next().map(|(_, progress)| progress)
 }
 
 const LAYOUTS: [(&str, usize, u64); 5] =
@@ -375,7 +375,7 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
     let (mut array, a, b) = at_home();
     // Rows 5 and 8 of stripe 0 are lost on another device when device 0 gets a new disk.
     assert!(array.corrupt(DeviceId(1), 5) && array.corrupt(DeviceId(2), 8));
-    let lost = |array: &Cluster| array.host(a).expect("it is up").not_restored().count();
+    let lost = |array: &Cluster| array.role(a).and_then(Role::host).expect("it is up").not_restored().count();
     let named = Cell::new(0);
     renew(&mut array, b, 0);
     wait_until(&mut array, "the device is in", |array| {

@@ -21,7 +21,7 @@ fn copied(outcome: HostOutcome) -> u64 {
 
 fn wait_idle(array: &mut Cluster) {
     wait_until(array, "no operation is in progress", |array| {
-        let mut hosts = array.slots().filter_map(|slot| array.host(slot));
+        let mut hosts = array.slots().filter_map(|slot| array.role(slot).and_then(Role::host));
         hosts.all(|host| host.is_idle_for(array.volume().id))
     });
     // Users have their answers; devices learn of the commits.

@@ -134,7 +134,7 @@ fn both_fail(site: SitePolicy, range: (u64, u64), number: u16, point: (bool, u64
     let asked = array.write(a, range.0, range.1);
     array.run_for(SOON);
     array.world.spare(victim);
-    let has_failed = array.host(a).is_none();
+    let has_failed = array.role(a).and_then(Role::host).is_none();
     assert_eq!(has_failed, array.device(DeviceId(number)).is_none(), "{what}: they fail together");
     if has_failed && returns {
         array.restart_device(DeviceId(number));

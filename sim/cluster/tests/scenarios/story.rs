@@ -240,7 +240,7 @@ pub fn epoch(array: &Cluster) -> u32 {
 
 /// The state of a device that the monitor has made durable; `None` if the monitor does not know it yet.
 pub fn member_state(array: &Cluster, number: u16) -> Option<MemberState> {
-    array.member_state(DeviceId(number))
+    Some(array.membership()?.member(DeviceId(number))?.member_state)
 }
 
 pub fn is_out(array: &Cluster, number: u16) -> bool {
@@ -287,7 +287,7 @@ pub fn wait_in(array: &mut Cluster, number: u16) {
 }
 
 pub fn counters(array: &Cluster, slot: HostSlot) -> HostCounters {
-    array.host(slot).expect("the host is up").counters()
+    array.role(slot).and_then(Role::host).expect("the host is up").counters()
 }
 
 /// Reads, and waits for the outcome.
