@@ -23,17 +23,31 @@ use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// A struct, encoded field by field.
-macro_rules! wire_struct {
-    ($name:ident { $($field:ident),* }) => {
+/// The encoding of a struct: its fields. What is decoded must be sound.
+macro_rules! wire_fields {
+    ($name:ident { $($field:ident),* } $(, $what:literal if not $is_sound:expr)*) => {
         impl Wire for $name {
             fn put(&self, to: &mut Writer) {
                 $(self.$field.put(to);)*
             }
             fn take(from: &mut Reader) -> Result<Self, WireError> {
-                Ok($name { $($field: Wire::take(from)?),* })
+                let value = $name { $($field: Wire::take(from)?),* };
+                $(
+                    let is_sound: fn(&$name) -> bool = $is_sound;
+                    if !is_sound(&value) {
+                        return Err(WireError::BadValue { what: $what });
+                    }
+                )*
+                Ok(value)
             }
         }
+    };
+}
+
+/// A struct of which any fields are sound.
+macro_rules! wire_struct {
+    ($name:ident { $($field:ident),* }) => {
+        wire_fields!($name { $($field),* });
         impl Any for $name {
             fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
                 $name { $($field: Any::any(of, stringify!($field))),* }
@@ -488,49 +502,32 @@ wire_struct!(ShardParts { now, parts });
 wire_enum!(ShardFinding { 7 => Accepted { parts, inodes } });
 wire_struct!(CoordinatorParts { host, sequence, command, own, inodes });
 
-impl Wire for FileRequest {
-    fn put(&self, to: &mut Writer) {
-        let FileRequest { host, settled, over, sequence, command } = self;
-        host.put(to);
-        settled.put(to);
-        over.put(to);
-        sequence.put(to);
-        command.put(to);
+wire_fields!(Stamp { clock, host });
+// The highest sequence number is refused, so that there is a settled mark above every transaction and every request.
+wire_fields!(TransactionId { host, sequence }, "sequence" if not |id| id.sequence < u64::MAX);
+wire_fields!(
+    FileRequest { host, settled, over, sequence, command },
+    "sequence" if not |request| request.sequence < u64::MAX
+);
+wire_fields!(
+    Request { host, epoch, settled, over, commits, command },
+    "sequence" if not |request| !matches!(request.command, Command::Objects { sequence: u64::MAX, .. }),
+    "intervals" if not |request| match &request.command {
+        Command::Objects { abandoned, .. } => are_in_order(abandoned),
+        _ => true,
     }
-    /// Refuses the highest sequence number, as for transactions, so that a settled mark above every request exists.
-    fn take(from: &mut Reader) -> Result<Self, WireError> {
-        let (host, settled, over) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
-        let sequence = Wire::take(from)?;
-        if sequence == u64::MAX {
-            return Err(WireError::BadValue { what: "sequence" });
-        }
-        Ok(FileRequest { host, settled, over, sequence, command: Wire::take(from)? })
-    }
-}
+);
+wire_fields!(BlockRange { start, count }, "block range" if not |range| has_offsets(range.start, range.count));
+// The range of the receiver, too, is valid.
+wire_fields!(
+    Sending { blocks, to, at, what },
+    "block range" if not |sending| has_offsets(sending.at, sending.blocks.count)
+);
+wire_fields!(Membership { epoch, members, fence }, "membership" if not is_consistent);
 
-impl Wire for Request {
-    fn put(&self, to: &mut Writer) {
-        let Request { host, epoch, settled, over, commits, command } = self;
-        (*host, *epoch).put(to);
-        settled.put(to);
-        over.put(to);
-        commits.put(to);
-        command.put(to);
-    }
-    /// Refuses the highest sequence number, as for transactions, so that a settled mark above every object request exists. Also refuses
-    /// intervals that are empty, not ascending or not disjoint.
-    fn take(from: &mut Reader) -> Result<Self, WireError> {
-        let (host, epoch) = Wire::take(from)?;
-        let (settled, over, commits) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
-        let command = Wire::take(from)?;
-        match command {
-            Command::Objects { sequence: u64::MAX, .. } => Err(WireError::BadValue { what: "sequence" }),
-            Command::Objects { ref abandoned, .. } if !are_in_order(abandoned) => {
-                Err(WireError::BadValue { what: "intervals" })
-            }
-            _ => Ok(Request { host, epoch, settled, over, commits, command }),
-        }
-    }
+/// True if the last byte of the blocks has a 64-bit offset, so that no receiver need check for overflow.
+fn has_offsets(start: u64, count: u64) -> bool {
+    start.checked_add(count).is_some_and(|end| end <= u64::MAX / BLOCK_BYTES as u64)
 }
 
 /// True if the intervals are not empty, ascending, and do not touch.
@@ -539,27 +536,14 @@ fn are_in_order(intervals: &[(u64, u64)]) -> bool {
         && intervals.is_sorted_by(|(_, behind), (next, _)| behind < next)
 }
 
-/// Refuses an inconsistent membership, so that no receiver need check it: each device is listed once, in ascending order, with a `since`
-/// of no later epoch; a recovery coordinator has a generation other than zero.
-impl Wire for Membership {
-    fn put(&self, to: &mut Writer) {
-        self.epoch.put(to);
-        self.members.put(to);
-        self.fence.put(to);
-    }
-    fn take(from: &mut Reader) -> Result<Self, WireError> {
-        let membership = Membership { epoch: Wire::take(from)?, members: Wire::take(from)?, fence: Wire::take(from)? };
-        let sound = |member: &Member| {
-            member.since <= membership.epoch
-                && member.member_state != MemberState::Returning { recovery_coordinator: Some(Generation::default()) }
-        };
-        let ascending = membership.members.is_sorted_by(|one, next| one.device < next.device);
-        if ascending && membership.members.iter().all(sound) {
-            Ok(membership)
-        } else {
-            Err(WireError::BadValue { what: "membership" })
-        }
-    }
+/// True if each device is listed once, in ascending order, with a `since` of no later epoch, and each recovery coordinator has a generation
+/// other than zero. No receiver need check it.
+fn is_consistent(membership: &Membership) -> bool {
+    let sound = |member: &Member| {
+        member.since <= membership.epoch
+            && member.member_state != MemberState::Returning { recovery_coordinator: Some(Generation::default()) }
+    };
+    membership.members.is_sorted_by(|one, next| one.device < next.device) && membership.members.iter().all(sound)
 }
 
 /// The two sets are ascending lists on the wire.
@@ -591,64 +575,6 @@ impl<T: Wire> Wire for Option<T> {
     }
     fn take(from: &mut Reader) -> Result<Self, WireError> {
         Ok(if bool::take(from)? { Some(T::take(from)?) } else { None })
-    }
-}
-
-impl Wire for Stamp {
-    fn put(&self, to: &mut Writer) {
-        (self.clock, self.host).put(to);
-    }
-    fn take(from: &mut Reader) -> Result<Self, WireError> {
-        Ok(Stamp { clock: Wire::take(from)?, host: Wire::take(from)? })
-    }
-}
-
-impl Wire for TransactionId {
-    fn put(&self, to: &mut Writer) {
-        self.host.put(to);
-        self.sequence.put(to);
-    }
-    /// Refuses the highest sequence number, so that a settled mark above every transaction exists.
-    fn take(from: &mut Reader) -> Result<Self, WireError> {
-        let id = TransactionId { host: Wire::take(from)?, sequence: Wire::take(from)? };
-        if id.sequence == u64::MAX { Err(WireError::BadValue { what: "sequence" }) } else { Ok(id) }
-    }
-}
-
-impl Wire for BlockRange {
-    fn put(&self, to: &mut Writer) {
-        self.start.put(to);
-        self.count.put(to);
-    }
-    /// Refuses a range whose last byte has no 64-bit offset, so that no receiver need check for overflow.
-    fn take(from: &mut Reader) -> Result<Self, WireError> {
-        let range = BlockRange::new(Wire::take(from)?, Wire::take(from)?);
-        match range.start.checked_add(range.count) {
-            Some(end) if end <= u64::MAX / BLOCK_BYTES as u64 => Ok(range),
-            _ => Err(WireError::BadValue { what: "block range" }),
-        }
-    }
-}
-
-impl Wire for Sending {
-    fn put(&self, to: &mut Writer) {
-        self.blocks.put(to);
-        self.to.put(to);
-        self.at.put(to);
-        self.what.put(to);
-    }
-    /// Refuses a range of the receiver that is no valid range, as for [`BlockRange`].
-    fn take(from: &mut Reader) -> Result<Self, WireError> {
-        let sending = Sending {
-            blocks: Wire::take(from)?,
-            to: Wire::take(from)?,
-            at: Wire::take(from)?,
-            what: Wire::take(from)?,
-        };
-        match sending.at.checked_add(sending.blocks.count) {
-            Some(end) if end <= u64::MAX / BLOCK_BYTES as u64 => Ok(sending),
-            _ => Err(WireError::BadValue { what: "block range" }),
-        }
     }
 }
 
