@@ -17,15 +17,9 @@ use braid_object_index::Root;
 use braid_objects::Change;
 use braid_ordering::Ordering;
 use bytes::{Buf, BufMut, Bytes};
-use fields::{
-    put_attribution, put_devices, put_extents, put_membership, put_named, put_ordering, take_attribution, take_devices,
-    take_extent, take_extents, take_membership, take_ordering, take_transaction,
-};
+use fields::Field;
 use intent::{APPLIED, INTENT};
-use object::{put_object, take_object};
-use request::{
-    Executed, put_answers, put_changes, put_executed, put_roots, take_answers, take_changes, take_executed, take_roots,
-};
+use request::Executed;
 
 /// A commit that must be remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,177 +131,91 @@ pub(crate) enum Record {
     Retired(Vec<u32>),
 }
 
-const COMMIT: u8 = 3;
-const ABORT: u8 = 4;
-const DECIDED: u8 = 5;
-const FORGET: u8 = 6;
-const SETTLED: u8 = 7;
-const STAMPS: u8 = 8;
-const ADOPTED: u8 = 9;
+/// Before a new object could have absent blocks, its record did not tell how many.
 const CREATED: u8 = 10;
-const OBJECT: u8 = 11;
-const REMOVED: u8 = 12;
-const REORDERED: u8 = 13;
-const MEMBERSHIP: u8 = 14;
-const MISSED: u8 = 15;
-const CREATED_ABSENT: u8 = 16;
-const ABSENT: u8 = 17;
-const RESIZED: u8 = 18;
-const OBJECTS: u8 = 19;
-const ANSWERS: u8 = 20;
-const ROOTED: u8 = 21;
-const SWEPT: u8 = 22;
-const OVER: u8 = 23;
-const RETIRED: u8 = 24;
 
 /// Bytes of an attribution, and the most bytes of a member.
 const ATTRIBUTION: usize = 12 + 12 + 4 + 16;
 const MEMBER_MAX: usize = 2 + 1 + 4 + 4;
+
+/// Declares the records that are a byte for their kind and then their fields.
+macro_rules! records {
+    ($($kind:literal => $name:ident $(($inner:ident))? $({ $($field:ident),* })?,)*) => {
+        impl Record {
+            fn put(&self, to: &mut Vec<u8>) {
+                match self {
+                    $(Record::$name $(($inner))? $({ $($field),* })? => {
+                        to.put_u8($kind);
+                        $($inner.put(to);)?
+                        $($($field.put(to);)*)?
+                    })*
+                    Record::Intent(_) | Record::Applied(_) => unreachable!("an intent has an encoding of its own"),
+                }
+            }
+
+            fn take(kind: u8, from: &mut &[u8]) -> Result<Record, DecodeError> {
+                match kind {
+                    $($kind => Ok(Record::$name
+                        $(({ let $inner = Field::take(from)?; $inner }))?
+                        $({ $($field: Field::take(from)?),* })?
+                    ),)*
+                    _ => Err(DecodeError),
+                }
+            }
+        }
+    };
+}
+
+records! {
+    3 => Commit(transaction),
+    4 => Abort(transaction),
+    5 => Decided(decision),
+    6 => Forget(transaction),
+    7 => Settled { host, sequence },
+    8 => Stamps(until),
+    9 => Adopted(membership),
+    11 => Object(object),
+    12 => Removed(object),
+    13 => Reordered { object, ordering },
+    14 => Membership { membership, returned },
+    15 => Missed { device, object, extents },
+    16 => Created { object, absent },
+    17 => Absent { object, extents },
+    18 => Resized { object, absent },
+    19 => Objects(executed),
+    20 => Answers { host, settled, kept },
+    21 => Rooted(roots),
+    22 => Collected(changes),
+    23 => Over { host, settled, intervals },
+    24 => Retired(slots),
+}
 
 impl braid_journal::Record for Record {
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
             Record::Intent(intent) => intent.encode(false, to),
             Record::Applied(intent) => intent.encode(true, to),
-            Record::Commit(transaction) => put_named(to, COMMIT, *transaction),
-            Record::Abort(transaction) => put_named(to, ABORT, *transaction),
-            Record::Forget(transaction) => put_named(to, FORGET, *transaction),
-            Record::Decided(decision) => {
-                to.put_u8(DECIDED);
-                put_attribution(to, &decision.by);
-                put_devices(to, &decision.participants);
-                to.put_u64_le(decision.object.0);
+            Record::Created { object, absent: 0 } => {
+                to.put_u8(CREATED);
+                object.put(to);
             }
-            Record::Settled { host, sequence } => {
-                put_named(to, SETTLED, TransactionId { host: *host, sequence: *sequence });
-            }
-            Record::Stamps(until) => {
-                to.put_u8(STAMPS);
-                to.put_u64_le(until.0);
-            }
-            Record::Adopted(membership) => put_membership(to, ADOPTED, membership),
-            Record::Membership { membership, returned } => {
-                put_membership(to, MEMBERSHIP, membership);
-                to.put_u32_le(returned.0);
-            }
-            Record::Missed { device, object, extents } => {
-                to.put_u8(MISSED);
-                to.put_u16_le(device.0);
-                to.put_u64_le(object.0);
-                put_extents(to, extents);
-            }
-            Record::Absent { object, extents } => {
-                to.put_u8(ABSENT);
-                to.put_u64_le(object.0);
-                put_extents(to, extents);
-            }
-            Record::Created { object, absent: 0 } => put_object(to, CREATED, object),
-            Record::Created { object, absent } => {
-                put_object(to, CREATED_ABSENT, object);
-                to.put_u64_le(*absent);
-            }
-            Record::Object(object) => put_object(to, OBJECT, object),
-            Record::Resized { object, absent } => {
-                put_object(to, RESIZED, object);
-                to.put_u64_le(absent.start);
-                to.put_u64_le(absent.count);
-            }
-            Record::Removed(object) => {
-                to.put_u8(REMOVED);
-                to.put_u64_le(object.0);
-            }
-            Record::Objects(executed) => {
-                put_named(to, OBJECTS, executed.name);
-                put_executed(to, executed);
-            }
-            Record::Answers { host, settled, kept } => {
-                put_named(to, ANSWERS, TransactionId { host: *host, sequence: *settled });
-                put_answers(to, kept);
-            }
-            Record::Over { host, settled, intervals } => {
-                put_named(to, OVER, TransactionId { host: *host, sequence: *settled });
-                to.put_u32_le(intervals.len() as u32);
-                for (first, behind) in intervals {
-                    to.put_u64_le(*first);
-                    to.put_u64_le(*behind);
-                }
-            }
-            Record::Collected(changes) => {
-                to.put_u8(SWEPT);
-                put_changes(to, changes);
-            }
-            Record::Rooted(roots) => {
-                to.put_u8(ROOTED);
-                put_roots(to, roots);
-            }
-            Record::Retired(slots) => {
-                to.put_u8(RETIRED);
-                to.put_u32_le(slots.len() as u32);
-                slots.iter().for_each(|slot| to.put_u32_le(*slot));
-            }
-            Record::Reordered { object, ordering } => {
-                to.put_u8(REORDERED);
-                to.put_u64_le(object.0);
-                put_ordering(to, *ordering);
-            }
+            record => record.put(to),
         }
     }
 
     fn decode(from: &mut &[u8], payload: &mut Payload) -> Result<Record, DecodeError> {
-        Ok(match from.try_get_u8()? {
+        let record = match from.try_get_u8()? {
             INTENT => Record::Intent(IntentRecord::decode(from, payload)?),
             APPLIED => Record::Applied(IntentRecord::decode(from, payload)?),
-            COMMIT => Record::Commit(take_transaction(from)?),
-            ABORT => Record::Abort(take_transaction(from)?),
-            FORGET => Record::Forget(take_transaction(from)?),
-            DECIDED => Record::Decided(Decision {
-                by: take_attribution(from)?,
-                participants: take_devices(from)?,
-                object: ObjectId(from.try_get_u64_le()?),
-            }),
-            SETTLED => {
-                let TransactionId { host, sequence } = take_transaction(from)?;
-                Record::Settled { host, sequence }
-            }
-            OBJECTS => Record::Objects(take_executed(take_transaction(from)?, from)?),
-            ANSWERS => {
-                let TransactionId { host, sequence: settled } = take_transaction(from)?;
-                Record::Answers { host, settled, kept: take_answers(from)? }
-            }
-            OVER => {
-                let TransactionId { host, sequence: settled } = take_transaction(from)?;
-                let interval = |from: &mut &[u8]| {
-                    let (first, behind) = (from.try_get_u64_le()?, from.try_get_u64_le()?);
-                    (first < behind).then_some((first, behind)).ok_or(DecodeError)
-                };
-                let intervals = (0..from.try_get_u32_le()?).map(|_| interval(from)).collect::<Result<_, _>>()?;
-                Record::Over { host, settled, intervals }
-            }
-            SWEPT => Record::Collected(take_changes(from)?),
-            RETIRED => {
-                let slots = (0..from.try_get_u32_le()?).map(|_| from.try_get_u32_le());
-                Record::Retired(slots.collect::<Result<_, _>>()?)
-            }
-            ROOTED => Record::Rooted(take_roots(from)?),
-            STAMPS => Record::Stamps(Clock(from.try_get_u64_le()?)),
-            ADOPTED => Record::Adopted(take_membership(from)?),
-            MEMBERSHIP => {
-                Record::Membership { membership: take_membership(from)?, returned: Epoch(from.try_get_u32_le()?) }
-            }
-            MISSED => Record::Missed {
-                device: DeviceId(from.try_get_u16_le()?),
-                object: ObjectId(from.try_get_u64_le()?),
-                extents: take_extents(from)?,
-            },
-            ABSENT => Record::Absent { object: ObjectId(from.try_get_u64_le()?), extents: take_extents(from)? },
-            CREATED => Record::Created { object: take_object(from)?, absent: 0 },
-            CREATED_ABSENT => Record::Created { object: take_object(from)?, absent: from.try_get_u64_le()? },
-            OBJECT => Record::Object(take_object(from)?),
-            RESIZED => Record::Resized { object: take_object(from)?, absent: take_extent(from)? },
-            REMOVED => Record::Removed(ObjectId(from.try_get_u64_le()?)),
-            REORDERED => Record::Reordered { object: ObjectId(from.try_get_u64_le()?), ordering: take_ordering(from)? },
-            _ => return Err(DecodeError),
-        })
+            CREATED => Record::Created { object: Field::take(from)?, absent: 0 },
+            kind => Record::take(kind, from)?,
+        };
+        let is_sound = match &record {
+            Record::Over { intervals, .. } => intervals.iter().all(|(first, behind)| first < behind),
+            Record::Rooted(roots) => request::are_sound(roots),
+            _ => true,
+        };
+        is_sound.then_some(record).ok_or(DecodeError)
     }
 }
 

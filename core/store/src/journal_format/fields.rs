@@ -1,168 +1,288 @@
-//! Encoding of fields that several records share.
+//! The encoding of the parts of records: numbers are little-endian, a struct is its fields, an enum is a byte and the fields of its variant,
+//! and a list is its length in four bytes and its items.
 
+use super::intent::Home;
+use super::object::MapExtent;
+use super::request::Executed;
+use super::{Decision, ObjectRecord};
 use crate::block::Attribution;
 use braid_base::{
-    BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership, Stamp, TransactionId,
-    limits,
+    BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership, ObjectId, Stamp,
+    TransactionId, limits,
 };
 use braid_blocks::Linkage;
 use braid_journal::DecodeError;
-use braid_ordering::Ordering;
-use bytes::{Buf, BufMut};
+use braid_object_index::{Root, SlotRef};
+use braid_objects::key::KEY_BYTES;
+use braid_objects::{Change, Key};
+use braid_ordering::{Atomicity, Ordering};
+use braid_wire::{ObjectDescription, decode_answer};
+use bytes::{Buf, BufMut, Bytes};
 use std::collections::BTreeSet;
 
-const STATE_IN: u8 = 0;
-const STATE_RETURNING: u8 = 1;
-const STATE_RETURNING_WITH_COORDINATOR: u8 = 2;
-const STATE_OUT: u8 = 3;
+/// A part of a record.
+pub(super) trait Field: Sized {
+    fn put(&self, to: &mut Vec<u8>);
 
-pub(super) fn put_named(to: &mut Vec<u8>, kind: u8, transaction: TransactionId) {
-    to.put_u8(kind);
-    put_transaction(to, transaction);
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError>;
 }
 
-pub(super) fn put_transaction(to: &mut Vec<u8>, transaction: TransactionId) {
-    to.put_u32_le(transaction.host.0);
-    to.put_u64_le(transaction.sequence);
-}
-
-pub(super) fn take_transaction(from: &mut &[u8]) -> Result<TransactionId, DecodeError> {
-    Ok(TransactionId { host: Generation(from.try_get_u32_le()?), sequence: from.try_get_u64_le()? })
-}
-
-pub(super) fn put_stamp(to: &mut Vec<u8>, stamp: Stamp) {
-    to.put_u64_le(stamp.clock.0);
-    to.put_u32_le(stamp.host.0);
-}
-
-pub(super) fn take_stamp(from: &mut &[u8]) -> Result<Stamp, DecodeError> {
-    Ok(Stamp { clock: Clock(from.try_get_u64_le()?), host: Generation(from.try_get_u32_le()?) })
-}
-
-pub(super) fn put_attribution(to: &mut Vec<u8>, by: &Attribution) {
-    put_transaction(to, by.transaction);
-    put_stamp(to, by.stamp);
-    to.put_u32_le(by.epoch.0);
-    to.put_u64_le(by.linkage.first);
-    to.put_u64_le(by.linkage.last);
-}
-
-pub(super) fn take_attribution(from: &mut &[u8]) -> Result<Attribution, DecodeError> {
-    Ok(Attribution {
-        transaction: take_transaction(from)?,
-        stamp: take_stamp(from)?,
-        epoch: Epoch(from.try_get_u32_le()?),
-        linkage: Linkage { first: from.try_get_u64_le()?, last: from.try_get_u64_le()? },
-    })
-}
-
-pub(super) fn put_membership(to: &mut Vec<u8>, kind: u8, membership: &Membership) {
-    to.put_u8(kind);
-    to.put_u32_le(membership.epoch.0);
-    to.put_u32_le(membership.members.len() as u32);
-    for member in &membership.members {
-        to.put_u16_le(member.device.0);
-        to.put_u32_le(member.since.0);
-        match member.member_state {
-            MemberState::In => to.put_u8(STATE_IN),
-            MemberState::Returning { recovery_coordinator: None } => to.put_u8(STATE_RETURNING),
-            MemberState::Returning { recovery_coordinator: Some(recovery_coordinator) } => {
-                to.put_u8(STATE_RETURNING_WITH_COORDINATOR);
-                to.put_u32_le(recovery_coordinator.0);
+/// Numbers, and structs around one number.
+macro_rules! numbers {
+    ($($number:ty: $put:ident, $take:ident, in [$($name:ident),*];)*) => {$(
+        impl Field for $number {
+            fn put(&self, to: &mut Vec<u8>) {
+                to.$put(*self);
             }
-            MemberState::Out => to.put_u8(STATE_OUT),
+
+            fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+                Ok(from.$take()?)
+            }
+        }
+
+        $(impl Field for $name {
+            fn put(&self, to: &mut Vec<u8>) {
+                self.0.put(to);
+            }
+
+            fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+                Ok($name(Field::take(from)?))
+            }
+        })*
+    )*};
+}
+
+macro_rules! structs {
+    ($($name:ident { $($field:ident),* })*) => {$(
+        impl Field for $name {
+            fn put(&self, to: &mut Vec<u8>) {
+                $(self.$field.put(to);)*
+            }
+
+            fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+                Ok($name { $($field: Field::take(from)?),* })
+            }
+        }
+    )*};
+}
+
+/// Enums without fields.
+macro_rules! enums {
+    ($($name:ident { $($byte:literal => $variant:ident),* })*) => {$(
+        impl Field for $name {
+            fn put(&self, to: &mut Vec<u8>) {
+                to.put_u8(match self {
+                    $($name::$variant => $byte,)*
+                });
+            }
+
+            fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+                match from.try_get_u8()? {
+                    $($byte => Ok($name::$variant),)*
+                    _ => Err(DecodeError),
+                }
+            }
+        }
+    )*};
+}
+
+macro_rules! lists {
+    ($($item:ty),*) => {$(
+        impl Field for Vec<$item> {
+            fn put(&self, to: &mut Vec<u8>) {
+                to.put_u32_le(self.len() as u32);
+                self.iter().for_each(|item| item.put(to));
+            }
+
+            fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+                (0..from.try_get_u32_le()?).map(|_| Field::take(from)).collect()
+            }
+        }
+    )*};
+}
+
+numbers! {
+    u8: put_u8, try_get_u8, in [];
+    u16: put_u16_le, try_get_u16_le, in [DeviceId];
+    u32: put_u32_le, try_get_u32_le, in [Epoch, Generation];
+    u64: put_u64_le, try_get_u64_le, in [Clock, ObjectId];
+}
+
+structs! {
+    TransactionId { host, sequence }
+    Stamp { clock, host }
+    Linkage { first, last }
+    Attribution { transaction, stamp, epoch, linkage }
+    Decision { by, participants, object }
+    Member { device, since, member_state }
+    FenceTable { below, except, also }
+    ObjectDescription { object, first, blocks, ordering, redundant, atomicity }
+    MapExtent { start, count }
+    Home { chunk, slot }
+    Executed { name, settled, answer, changes }
+    Change { key, value }
+    Root { first, place }
+    SlotRef { slot, length, checksum }
+}
+
+enums! {
+    Ordering { 0 => Timestamp, 1 => None, 2 => ServerLock, 3 => CallbackLock, 4 => DeviceLock }
+    Atomicity { 0 => Implied, 1 => Consistent }
+}
+
+lists!(u32, BlockRange, Member, MapExtent, Home, Change, Root, (u64, u64), (u64, Bytes));
+
+impl<A: Field, B: Field> Field for (A, B) {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.0.put(to);
+        self.1.put(to);
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        Ok((A::take(from)?, B::take(from)?))
+    }
+}
+
+impl Field for bool {
+    fn put(&self, to: &mut Vec<u8>) {
+        to.put_u8(u8::from(*self));
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        match from.try_get_u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(DecodeError),
         }
     }
-    to.put_u32_le(membership.fence.below.0);
-    put_generations(to, &membership.fence.except);
-    put_generations(to, &membership.fence.also);
 }
 
-pub(super) fn take_membership(from: &mut &[u8]) -> Result<Membership, DecodeError> {
-    let epoch = Epoch(from.try_get_u32_le()?);
-    let members: Vec<Member> = (0..from.try_get_u32_le()?).map(|_| take_member(from)).collect::<Result<_, _>>()?;
-    // Members are looked up by binary search.
-    if !members.is_sorted_by(|one, next| one.device < next.device) {
-        return Err(DecodeError);
+impl Field for BlockRange {
+    fn put(&self, to: &mut Vec<u8>) {
+        (self.start, self.count).put(to);
     }
-    let fence = FenceTable {
-        below: Generation(from.try_get_u32_le()?),
-        except: take_generations(from)?,
-        also: take_generations(from)?,
-    };
-    Ok(Membership { epoch, members, fence })
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        let (start, count): (u64, u64) = Field::take(from)?;
+        start.checked_add(count).map(|_| BlockRange::new(start, count)).ok_or(DecodeError)
+    }
 }
 
-pub(super) fn take_member(from: &mut &[u8]) -> Result<Member, DecodeError> {
-    let (device, since) = (DeviceId(from.try_get_u16_le()?), Epoch(from.try_get_u32_le()?));
-    let member_state = match from.try_get_u8()? {
-        STATE_IN => MemberState::In,
-        STATE_RETURNING => MemberState::Returning { recovery_coordinator: None },
-        STATE_RETURNING_WITH_COORDINATOR => {
-            MemberState::Returning { recovery_coordinator: Some(Generation(from.try_get_u32_le()?)) }
+/// The participants of a transaction.
+impl Field for Vec<DeviceId> {
+    fn put(&self, to: &mut Vec<u8>) {
+        to.put_u16_le(self.len() as u16);
+        self.iter().for_each(|device| device.put(to));
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        let count = usize::from(from.try_get_u16_le()?);
+        if count > limits::PARTICIPANTS_MAX {
+            return Err(DecodeError);
         }
-        STATE_OUT => MemberState::Out,
-        _ => return Err(DecodeError),
-    };
-    Ok(Member { device, member_state, since })
-}
-
-pub(super) fn put_devices(to: &mut Vec<u8>, devices: &[DeviceId]) {
-    to.put_u16_le(devices.len() as u16);
-    devices.iter().for_each(|device| to.put_u16_le(device.0));
-}
-
-pub(super) fn take_devices(from: &mut &[u8]) -> Result<Vec<DeviceId>, DecodeError> {
-    let count = usize::from(from.try_get_u16_le()?);
-    if count > limits::PARTICIPANTS_MAX {
-        return Err(DecodeError);
-    }
-    (0..count).map(|_| Ok(DeviceId(from.try_get_u16_le()?))).collect()
-}
-
-pub(super) fn put_extents(to: &mut Vec<u8>, extents: &[BlockRange]) {
-    to.put_u32_le(extents.len() as u32);
-    for extent in extents {
-        to.put_u64_le(extent.start);
-        to.put_u64_le(extent.count);
+        (0..count).map(|_| Field::take(from)).collect()
     }
 }
 
-pub(super) fn take_extents(from: &mut &[u8]) -> Result<Vec<BlockRange>, DecodeError> {
-    (0..from.try_get_u32_le()?).map(|_| take_extent(from)).collect()
+impl Field for BTreeSet<Generation> {
+    fn put(&self, to: &mut Vec<u8>) {
+        to.put_u32_le(self.len() as u32);
+        self.iter().for_each(|generation| generation.put(to));
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        (0..from.try_get_u32_le()?).map(|_| Field::take(from)).collect()
+    }
 }
 
-pub(super) fn take_extent(from: &mut &[u8]) -> Result<BlockRange, DecodeError> {
-    let extent = BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?);
-    extent.start.checked_add(extent.count).map(|_| extent).ok_or(DecodeError)
+impl Field for MemberState {
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            MemberState::In => to.put_u8(0),
+            MemberState::Returning { recovery_coordinator: None } => to.put_u8(1),
+            MemberState::Returning { recovery_coordinator: Some(recovery_coordinator) } => {
+                to.put_u8(2);
+                recovery_coordinator.put(to);
+            }
+            MemberState::Out => to.put_u8(3),
+        }
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        match from.try_get_u8()? {
+            0 => Ok(MemberState::In),
+            1 => Ok(MemberState::Returning { recovery_coordinator: None }),
+            2 => Ok(MemberState::Returning { recovery_coordinator: Some(Field::take(from)?) }),
+            3 => Ok(MemberState::Out),
+            _ => Err(DecodeError),
+        }
+    }
 }
 
-pub(super) fn put_generations(to: &mut Vec<u8>, generations: &BTreeSet<Generation>) {
-    to.put_u32_le(generations.len() as u32);
-    generations.iter().for_each(|generation| to.put_u32_le(generation.0));
+impl Field for Membership {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.epoch.put(to);
+        self.members.put(to);
+        self.fence.put(to);
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        let (epoch, members): (Epoch, Vec<Member>) = Field::take(from)?;
+        // Members are looked up by binary search.
+        if !members.is_sorted_by(|one, next| one.device < next.device) {
+            return Err(DecodeError);
+        }
+        Ok(Membership { epoch, members, fence: Field::take(from)? })
+    }
 }
 
-pub(super) fn take_generations(from: &mut &[u8]) -> Result<BTreeSet<Generation>, DecodeError> {
-    (0..from.try_get_u32_le()?).map(|_| Ok(Generation(from.try_get_u32_le()?))).collect()
+impl Field for ObjectRecord {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.description.put(to);
+        self.extents.put(to);
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        let record = ObjectRecord { description: Field::take(from)?, extents: Field::take(from)? };
+        record.is_sound().then_some(record).ok_or(DecodeError)
+    }
 }
 
-pub(super) fn put_ordering(to: &mut Vec<u8>, ordering: Ordering) {
-    to.put_u8(match ordering {
-        Ordering::Timestamp => 0,
-        Ordering::None => 1,
-        Ordering::ServerLock => 2,
-        Ordering::CallbackLock => 3,
-        Ordering::DeviceLock => 4,
-    });
+impl Field for Key {
+    fn put(&self, to: &mut Vec<u8>) {
+        to.put_slice(&self.encode());
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        let (key, rest) = from.split_first_chunk::<KEY_BYTES>().ok_or(DecodeError)?;
+        *from = rest;
+        Key::decode(key).ok_or(DecodeError)
+    }
 }
 
-pub(super) fn take_ordering(from: &mut &[u8]) -> Result<Ordering, DecodeError> {
-    Ok(match from.try_get_u8()? {
-        0 => Ordering::Timestamp,
-        1 => Ordering::None,
-        2 => Ordering::ServerLock,
-        3 => Ordering::CallbackLock,
-        4 => Ordering::DeviceLock,
-        _ => return Err(DecodeError),
-    })
+/// A value, or its absence.
+impl Field for Option<Bytes> {
+    fn put(&self, to: &mut Vec<u8>) {
+        to.put_u32_le(self.as_ref().map_or(0, |value| value.len() as u32 + 1));
+        to.put_slice(self.as_deref().unwrap_or_default());
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        let Some(length) = from.try_get_u32_le()?.checked_sub(1) else { return Ok(None) };
+        let (value, rest) = from.split_at_checked(length as usize).ok_or(DecodeError)?;
+        *from = rest;
+        Ok(Some(Bytes::copy_from_slice(value)))
+    }
+}
+
+/// The answer to a request for objects.
+impl Field for Bytes {
+    fn put(&self, to: &mut Vec<u8>) {
+        Some(self.clone()).put(to);
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        let answer: Option<Bytes> = Field::take(from)?;
+        answer.filter(|answer| decode_answer(answer).is_ok()).ok_or(DecodeError)
+    }
 }

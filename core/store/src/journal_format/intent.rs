@@ -1,6 +1,6 @@
 //! The journal's record of a devwrite.
 
-use super::fields::{put_attribution, put_devices, take_attribution, take_devices};
+use super::fields::Field;
 use crate::block::{Attribution, CHUNK_BLOCKS, WHOLE_CHUNK, chunks};
 use braid_base::checksum::crc32c;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, ObjectId};
@@ -75,9 +75,9 @@ impl IntentRecord {
     /// Appends the record: as an applied write if `as_applied`, else as an intent.
     pub fn encode(&self, as_applied: bool, to: &mut Vec<u8>) {
         to.put_u8(if as_applied { APPLIED } else { INTENT });
-        put_attribution(to, &self.by);
-        put_devices(to, &self.participants);
-        to.put_u64_le(self.object.0);
+        self.by.put(to);
+        self.participants.put(to);
+        self.object.put(to);
         to.put_u32_le(self.pieces.len() as u32);
         for part in &self.pieces {
             to.put_u8(match part.body {
@@ -86,31 +86,23 @@ impl IntentRecord {
                 Body::Slots(_) => PART_SLOTS,
                 Body::Lost => PART_LOST,
             });
-            to.put_u64_le(part.range.start);
-            to.put_u64_le(part.range.count);
+            part.range.put(to);
             match &part.body {
                 Body::Inline(data) => data.chunks_exact(BLOCK_BYTES).for_each(|block| to.put_u32_le(crc32c(block))),
                 Body::Slots(first) => to.put_u32_le(*first),
                 Body::Hole | Body::Lost => {}
             }
         }
-        to.put_u32_le(self.homes.len() as u32);
-        for home in &self.homes {
-            to.put_u32_le(home.chunk);
-            to.put_u32_le(home.slot);
-        }
+        self.homes.put(to);
     }
 
     pub fn decode(from: &mut &[u8], payload: &mut Payload) -> Result<IntentRecord, DecodeError> {
-        let by = take_attribution(from)?;
-        let participants = take_devices(from)?;
-        let object = ObjectId(from.try_get_u64_le()?);
+        let (by, (participants, object)) = Field::take(from)?;
         let mut pieces = Vec::new();
         let mut behind = 0;
         for _ in 0..from.try_get_u32_le()? {
-            let kind = from.try_get_u8()?;
-            let range = BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?);
-            if range.is_empty() || range.start < behind || range.start.checked_add(range.count).is_none() {
+            let (kind, range): (u8, BlockRange) = Field::take(from)?;
+            if range.is_empty() || range.start < behind {
                 return Err(DecodeError);
             }
             behind = range.end();
@@ -132,10 +124,7 @@ impl IntentRecord {
                 _ => return Err(DecodeError),
             }
         }
-        let homes = (0..from.try_get_u32_le()?)
-            .map(|_| Ok(Home { chunk: from.try_get_u32_le()?, slot: from.try_get_u32_le()? }))
-            .collect::<Result<_, DecodeError>>()?;
-        Ok(IntentRecord { by, participants, object, pieces, homes })
+        Ok(IntentRecord { by, participants, object, pieces, homes: Field::take(from)? })
     }
 
     /// Moves the whole chunk in the slot `from` to the slot `to`. Without a slot it becomes a hole; the intent is then abandoned.

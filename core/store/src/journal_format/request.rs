@@ -2,12 +2,10 @@
 
 use crate::block::SLOT_BYTES;
 use braid_base::TransactionId;
-use braid_journal::DecodeError;
-use braid_object_index::{Root, SlotRef};
+use braid_object_index::Root;
+use braid_objects::Change;
 use braid_objects::key::KEY_BYTES;
-use braid_objects::{Change, Key};
-use braid_wire::decode_answer;
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use std::collections::BTreeSet;
 
 /// An executed request for objects.
@@ -45,82 +43,8 @@ pub(crate) fn roots_len(roots: u64) -> u64 {
     5 + roots * ROOT_BYTES
 }
 
-/// Encodes what follows the name of the request.
-pub(crate) fn put_executed(to: &mut Vec<u8>, executed: &Executed) {
-    to.put_u64_le(executed.settled);
-    put_value(to, Some(&executed.answer));
-    put_changes(to, &executed.changes);
-}
-
-pub(crate) fn take_executed(name: TransactionId, from: &mut &[u8]) -> Result<Executed, DecodeError> {
-    Ok(Executed { name, settled: from.try_get_u64_le()?, answer: take_answer(from)?, changes: take_changes(from)? })
-}
-
-pub(crate) fn put_answers(to: &mut Vec<u8>, kept: &[(u64, Bytes)]) {
-    to.put_u32_le(kept.len() as u32);
-    for (sequence, answer) in kept {
-        to.put_u64_le(*sequence);
-        put_value(to, Some(answer));
-    }
-}
-
-pub(crate) fn take_answers(from: &mut &[u8]) -> Result<Vec<(u64, Bytes)>, DecodeError> {
-    (0..from.try_get_u32_le()?).map(|_| Ok((from.try_get_u64_le()?, take_answer(from)?))).collect()
-}
-
-fn take_answer(from: &mut &[u8]) -> Result<Bytes, DecodeError> {
-    take_value(from)?.filter(|answer| decode_answer(answer).is_ok()).ok_or(DecodeError)
-}
-
-pub(crate) fn put_changes(to: &mut Vec<u8>, changes: &[Change]) {
-    to.put_u32_le(changes.len() as u32);
-    for Change { key, value } in changes {
-        to.put_slice(&key.encode());
-        put_value(to, value.as_ref());
-    }
-}
-
-pub(crate) fn take_changes(from: &mut &[u8]) -> Result<Vec<Change>, DecodeError> {
-    (0..from.try_get_u32_le()?).map(|_| Ok(Change { key: take_key(from)?, value: take_value(from)? })).collect()
-}
-
-pub(crate) fn put_roots(to: &mut Vec<u8>, roots: &[Root]) {
-    to.put_u32_le(roots.len() as u32);
-    for Root { first, place } in roots {
-        to.put_slice(&first.encode());
-        to.put_u32_le(place.slot);
-        to.put_u32_le(place.length);
-        to.put_u32_le(place.checksum);
-    }
-}
-
-pub(crate) fn take_roots(from: &mut &[u8]) -> Result<Vec<Root>, DecodeError> {
-    let take = |from: &mut &[u8]| {
-        let first = take_key(from)?;
-        let (slot, length, checksum) = (from.try_get_u32_le()?, from.try_get_u32_le()?, from.try_get_u32_le()?);
-        let fits = u64::from(length) <= SLOT_BYTES;
-        fits.then_some(Root { first, place: SlotRef { slot, length, checksum } }).ok_or(DecodeError)
-    };
-    let roots: Vec<Root> = (0..from.try_get_u32_le()?).map(|_| take(from)).collect::<Result<_, DecodeError>>()?;
+/// True if each root has a slot of its own, and fits into it.
+pub(super) fn are_sound(roots: &[Root]) -> bool {
     let slots: BTreeSet<u32> = roots.iter().map(|root| root.place.slot).collect();
-    if slots.len() == roots.len() { Ok(roots) } else { Err(DecodeError) }
-}
-
-/// Encodes a value, or its absence.
-fn put_value(to: &mut Vec<u8>, value: Option<&Bytes>) {
-    to.put_u32_le(value.map_or(0, |value| value.len() as u32 + 1));
-    to.put_slice(value.map_or(&[], |value| value));
-}
-
-fn take_value(from: &mut &[u8]) -> Result<Option<Bytes>, DecodeError> {
-    let Some(length) = from.try_get_u32_le()?.checked_sub(1) else { return Ok(None) };
-    let (value, rest) = from.split_at_checked(length as usize).ok_or(DecodeError)?;
-    *from = rest;
-    Ok(Some(Bytes::copy_from_slice(value)))
-}
-
-fn take_key(from: &mut &[u8]) -> Result<Key, DecodeError> {
-    let (key, rest) = from.split_first_chunk::<KEY_BYTES>().ok_or(DecodeError)?;
-    *from = rest;
-    Key::decode(key).ok_or(DecodeError)
+    slots.len() == roots.len() && roots.iter().all(|root| u64::from(root.place.length) <= SLOT_BYTES)
 }
