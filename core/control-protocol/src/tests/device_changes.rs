@@ -38,12 +38,6 @@ struct Monitor {
     refusals: u32,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Lease {
-    is_silent: bool,
-    is_over: bool,
-}
-
 /// How often each kind of event may still happen.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
@@ -146,31 +140,7 @@ impl DeviceWorld {
                 self.version = Version(self.version.0 + 1);
                 Answer::Replaced { version: self.version }
             }
-            Command::ListHosts => {
-                let as_seen = |(host, lease): (&Generation, &Lease)| HostLease {
-                    host: *host,
-                    is_live: !lease.is_silent,
-                    uses_volumes: true,
-                    confirmed: Version(0),
-                };
-                Answer::Hosts(self.leases.iter().map(as_seen).collect())
-            }
-            Command::EndLease { host } => {
-                if self.leases.get(host).is_some_and(|lease| !lease.is_silent) {
-                    return Answer::Lease(LeaseEnd::Lives);
-                }
-                let except = self.leases.keys().copied().filter(|other| other < host).collect();
-                if let Some(lease) = self.leases.get_mut(host) {
-                    lease.is_over = true;
-                }
-                Answer::Lease(LeaseEnd::Ended(Fence { below: Generation(host.0 + 1), except }))
-            }
-            Command::ForgetLease { host } => {
-                assert!(self.monitor.fenced.contains(host), "{host} is forgotten when it is fenced");
-                self.leases.remove(host);
-                Answer::Yes
-            }
-            other => panic!("{other:?}"),
+            command => on_leases(&mut self.leases, command, |_| true, &self.monitor.fenced),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What questions do in the small world, and their answers.
 
-use super::exploration::Asked;
+use super::exploration::{Asked, on_leases};
 use super::world::*;
 use crate::*;
 use braid_base::{DeviceId, Generation, VolumeId};
@@ -79,43 +79,11 @@ impl World {
                 self.life.is_there = false;
                 Answer::Replaced { version: self.version }
             }
-            Command::ReadDevice | Command::ReplaceDevice { .. } | Command::RemoveDevice { .. } => {
-                unreachable!("disks are replaced in another world")
-            }
-            Command::ReadFileSystem
-            | Command::EnterFileSystem { .. }
-            | Command::ReplaceFileSystem { .. }
-            | Command::RemoveFileSystem { .. }
-            | Command::ListServers => unreachable!("file systems are in another world"),
             Command::Confirm { .. } | Command::Watch => Answer::Yes,
-            Command::ListHosts => Answer::Hosts(
-                self.leases
-                    .iter()
-                    .map(|(host, lease)| HostLease {
-                        host: *host,
-                        is_live: !lease.is_silent,
-                        // Other administrators don't use the volume here.
-                        uses_volumes: self.hosts.contains_key(host),
-                        confirmed: lease.confirmed,
-                    })
-                    .collect(),
-            ),
-            Command::EndLease { host } => {
-                if self.leases.get(host).is_some_and(|lease| !lease.is_silent) {
-                    return Answer::Lease(LeaseEnd::Lives);
-                }
-                let others = self.leases.keys().copied().filter(|other| other < host);
-                let except = others.collect();
-                // The process can't renew its lease; it may go on, and ask devices.
-                if let Some(lease) = self.leases.get_mut(host) {
-                    lease.is_over = true;
-                }
-                Answer::Lease(LeaseEnd::Ended(Fence { below: Generation(host.0 + 1), except }))
-            }
-            Command::ForgetLease { host } => {
-                assert!(self.refused.contains(host), "{host} is forgotten when it is fenced");
-                self.leases.remove(host);
-                Answer::Yes
+            command => {
+                // Other administrators don't use the volume here.
+                let uses_volumes = |host| self.hosts.contains_key(&host);
+                on_leases(&mut self.leases, command, uses_volumes, &self.refused)
             }
         }
     }

@@ -85,6 +85,52 @@ pub struct Asked {
     pub ticket: u64,
 }
 
+#[derive(Clone, Debug, Default)]
+pub struct Lease {
+    pub confirmed: Version,
+    /// Others take it for overdue, whether or not its process goes on.
+    pub is_silent: bool,
+    /// It can't be renewed any more.
+    pub is_over: bool,
+}
+
+/// The answer to a command about the leases of hosts. These were fenced.
+pub fn on_leases(
+    leases: &mut BTreeMap<Generation, Lease>,
+    command: &Command,
+    uses_volumes: impl Fn(Generation) -> bool,
+    fenced: &BTreeSet<Generation>,
+) -> Answer {
+    match command {
+        Command::ListHosts => {
+            let as_seen = |(host, lease): (&Generation, &Lease)| HostLease {
+                host: *host,
+                is_live: !lease.is_silent,
+                uses_volumes: uses_volumes(*host),
+                confirmed: lease.confirmed,
+            };
+            Answer::Hosts(leases.iter().map(as_seen).collect())
+        }
+        Command::EndLease { host } => {
+            if leases.get(host).is_some_and(|lease| !lease.is_silent) {
+                return Answer::Lease(LeaseEnd::Lives);
+            }
+            let except = leases.keys().copied().filter(|other| other < host).collect();
+            // The process can't renew its lease; it may go on, and ask devices.
+            if let Some(lease) = leases.get_mut(host) {
+                lease.is_over = true;
+            }
+            Answer::Lease(LeaseEnd::Ended(Fence { below: Generation(host.0 + 1), except }))
+        }
+        Command::ForgetLease { host } => {
+            assert!(fenced.contains(host), "{host} is forgotten when it is fenced");
+            leases.remove(host);
+            Answer::Yes
+        }
+        other => panic!("not a command about leases: {other:?}"),
+    }
+}
+
 /// What may happen next in a world with administrators.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<E> {

@@ -1,6 +1,6 @@
 //! A small world: the store, two devices, hosts and administrators, and all that may happen next in it.
 
-use super::exploration::{Administered, Administrator, Administrators, Asked, has_administrators};
+use super::exploration::{Administered, Administrator, Administrators, Asked, Lease, has_administrators};
 use crate::follower::Follower;
 use crate::*;
 use braid_base::{DeviceId, Epoch, Generation, VolumeId};
@@ -68,15 +68,6 @@ pub struct Life {
     pub is_there: bool,
     /// Above the numbers of all volumes that there were.
     pub next_volume: VolumeId,
-}
-
-#[derive(Clone, Debug)]
-pub struct Lease {
-    pub confirmed: Version,
-    /// Others take it for overdue, whether or not its process goes on.
-    pub is_silent: bool,
-    /// It can't be renewed any more.
-    pub is_over: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -193,7 +184,7 @@ impl World {
     }
 
     fn lease(&mut self, host: Generation) {
-        self.leases.insert(host, Lease { confirmed: Version(0), is_silent: false, is_over: false });
+        self.leases.insert(host, Lease::default());
     }
 
     pub fn begin_with_lease(&mut self, own: Generation, operation: impl Into<Operation>) {
