@@ -15,12 +15,9 @@ pub struct ArrayArguments {
     /// Devices of a scratch array [default: 5]
     #[arg(long, value_name = "N", help_heading = "Array")]
     devices: Option<u16>,
-    /// Run the devices of a scratch array in the process of `braid up`
-    #[arg(long, help_heading = "Array")]
-    pub in_process: bool,
     /// Divide the devices of a scratch array among N nodes, as `braid up --nodes`; clients use them in turn
-    #[arg(long, value_name = "N", conflicts_with = "in_process", help_heading = "Array")]
-    nodes: Option<u16>,
+    #[arg(long, value_name = "N", alias = "in-process", num_args = 0..=1, default_missing_value = "1", help_heading = "Array")]
+    pub nodes: Option<u16>,
     /// raid5:4+1, raid1:2, raid0:5, … [default: the default of `braid up`, or the layout of your array's creation]
     #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
     layout: Option<RaidLevel>,
@@ -35,15 +32,15 @@ pub struct ScratchArguments {
     /// The folder for the scratch array [default: .]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// Run the devices of a scratch array in the process of `braid up`
-    #[arg(long)]
-    in_process: bool,
+    /// Divide the devices of a scratch array among N nodes, as `braid up --nodes`
+    #[arg(long, value_name = "N", alias = "in-process", num_args = 0..=1, default_missing_value = "1")]
+    nodes: Option<u16>,
 }
 
 impl ScratchArguments {
     /// The array to measure: an existing one, or one with so many devices, if that matters.
     pub async fn place(&self, common: &Common, devices: Option<u16>) -> Result<BenchArray, Failure> {
-        place(common, &self.scratch, devices.filter(|_| !common.array_named), (self.in_process, None)).await
+        place(common, &self.scratch, devices.filter(|_| !common.array_named), self.nodes).await
     }
 }
 
@@ -87,7 +84,7 @@ pub struct Span {
 impl ArrayArguments {
     /// The array to measure, and the layout of its volumes.
     pub async fn place(&self, common: &Common) -> Result<BenchArray, Failure> {
-        let place = place(common, &self.scratch, self.devices, (self.in_process, self.nodes)).await?;
+        let place = place(common, &self.scratch, self.devices, self.nodes).await?;
         Ok(BenchArray { layout: self.layout.unwrap_or(place.layout), unit: self.unit.unwrap_or(place.unit), ..place })
     }
 }
@@ -116,15 +113,10 @@ async fn place(
     common: &Common,
     scratch: &Option<PathBuf>,
     devices: Option<u16>,
-    (in_process, nodes): (bool, Option<u16>),
+    nodes: Option<u16>,
 ) -> Result<BenchArray, Failure> {
     if common.array_named {
-        let own = [
-            ("--scratch", scratch.is_some()),
-            ("--devices", devices.is_some()),
-            ("--in-process", in_process),
-            ("--nodes", nodes.is_some()),
-        ];
+        let own = [("--scratch", scratch.is_some()), ("--devices", devices.is_some()), ("--nodes", nodes.is_some())];
         if let Some((option, _)) = own.iter().find(|(_, given)| *given) {
             return Err(Failure::usage(
                 "usage",
@@ -135,9 +127,8 @@ async fn place(
         let description = control.describe().await?;
         let running = control.running().await?.filter(|running| running.ready);
         let running = running.ok_or_else(|| Failure::not_up(&control).hint("start it with `braid up`"))?;
-        let in_process = running.devices.iter().any(|device| device.pid == Some(running.supervisor));
         let (devices, nodes) = (description.devices.len() as u16, running.nodes.len() as u16);
-        let array = ArraySettings { binary: None, devices, in_process, nodes };
+        let array = ArraySettings { binary: None, devices, nodes };
         let layout = description.creation.layout.parse()?;
         Ok(BenchArray { choice: ArrayChoice::Given(control), array, layout, unit: description.creation.unit })
     } else {
@@ -148,7 +139,7 @@ async fn place(
         }
         let created = array_creation::CreateOptions { devices, ..Default::default() }.creation()?;
         let nodes = nodes.unwrap_or_default();
-        let array = ArraySettings { binary: None, devices: created.devices, in_process, nodes };
+        let array = ArraySettings { binary: None, devices: created.devices, nodes };
         let layout = created.layout.parse()?;
         Ok(BenchArray { choice: ArrayChoice::Scratch(dir), array, layout, unit: created.unit })
     }

@@ -132,7 +132,7 @@ pub struct Arguments {
     runs: RunArguments,
 
     /// Compare with a second side that differs in this setting; may be given more than once: through, ordering, atomicity, parity-site,
-    /// layout, unit, size, in-process, processes, devices, binary, reads, block, block-max, pattern, depth, clients
+    /// layout, unit, size, processes, nodes, devices, binary, reads, block, block-max, pattern, depth, clients
     #[arg(long, value_name = "SETTING=VALUE", help_heading = "Comparison")]
     versus: Vec<Change>,
     /// Runs of each side

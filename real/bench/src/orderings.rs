@@ -18,7 +18,7 @@ use serde_json::Map;
 ///
 /// Creates a volume for each ordering on one array, and runs operations on them in turn (none,
 /// server-lock, …; each round begins with another ordering), from several hosts, each in its own
-/// process (with --in-process, in that of the bench). Every host reads and writes the whole volume,
+/// process (with --nodes, in that of the bench). Every host reads and writes the whole volume,
 /// evenly distributed. Every read is checked, also with `none`: if hosts conflict, `none` corrupts
 /// only parity, which is needed only when a device fails.
 ///
@@ -89,7 +89,7 @@ struct Comparison {
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let BenchArray { choice, array, layout, unit } = arguments.array.place(common).await?;
-    let through = if arguments.array.in_process { Through::Direct } else { Through::Hosts };
+    let through = if arguments.array.nodes.is_some_and(|nodes| nodes > 0) { Through::Direct } else { Through::Hosts };
     let side = |ordering: Ordering| Settings {
         array: array.clone(),
         volume: VolumeSettings { ordering, ..VolumeSettings::new(layout, unit, arguments.size) },

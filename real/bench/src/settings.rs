@@ -21,8 +21,6 @@ pub struct ArraySettings {
     /// The program that runs the array; none for this program.
     pub binary: Option<PathBuf>,
     pub devices: u16,
-    /// True if the devices run in the process of `braid up`.
-    pub in_process: bool,
     /// The number of nodes among which the devices are divided; 0 for a process for each device.
     pub nodes: u16,
 }
@@ -120,7 +118,7 @@ const CLIENTS_MAX: u16 = 64;
 const DEPTH_MAX: u16 = 1024;
 
 /// The settings that a change may name, for messages.
-const CHANGEABLE: &str = "through, ordering, atomicity, parity-site, layout, unit, size, in-process, processes, nodes, devices, binary, reads, block, \
+const CHANGEABLE: &str = "through, ordering, atomicity, parity-site, layout, unit, size, processes, nodes, devices, binary, reads, block, \
                           block-max, pattern, depth or clients";
 
 impl Settings {
@@ -161,7 +159,7 @@ impl Settings {
         json!({
             "binary": array.binary,
             "devices": array.devices,
-            "in_process": array.in_process,
+            "in_process": array.nodes == 1,
             "nodes": array.nodes,
             "layout": volume.layout.to_string(),
             "unit": volume.unit,
@@ -183,11 +181,10 @@ impl Settings {
 impl std::fmt::Display for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Settings { array, volume, load } = self;
-        let place = match (array.in_process, array.nodes) {
-            (true, _) => "one process".to_string(),
-            (false, 0) => "processes".to_string(),
-            (false, 1) => "one node".to_string(),
-            (false, nodes) => format!("{nodes} nodes"),
+        let place = match array.nodes {
+            0 => "processes".to_string(),
+            1 => "one node".to_string(),
+            nodes => format!("{nodes} nodes"),
         };
         writeln!(
             f,
@@ -242,9 +239,9 @@ impl Change {
             "unit" => volume.unit = size(value)?,
             "size" => volume.bytes = size(value)?,
             "devices" => array.devices = number(value)?,
-            "in-process" if value.is_empty() => (array.in_process, array.nodes) = (true, 0),
-            "processes" if value.is_empty() => (array.in_process, array.nodes) = (false, 0),
-            "nodes" => (array.in_process, array.nodes) = (false, number(value)?),
+            "in-process" if value.is_empty() => array.nodes = 1,
+            "processes" if value.is_empty() => array.nodes = 0,
+            "nodes" => array.nodes = number(value)?,
             "in-process" | "processes" => return Err(format!("{} takes no value", self.setting)),
             "binary" if value.is_empty() => return Err("binary needs the path of a program".to_string()),
             "binary" => array.binary = Some(value.into()),
@@ -339,7 +336,7 @@ mod tests {
             assert_ne!(changed(change), settings(), "{change}");
             assert_eq!(change.parse::<Change>().unwrap().to_string(), change);
             let name = change.split('=').next().unwrap();
-            assert!(CHANGEABLE.contains(name), "the list for messages contains {name}");
+            assert!(CHANGEABLE.contains(name) || name == "in-process", "the list for messages contains {name}");
         }
         assert_eq!(changed("processes"), settings(), "the default");
         assert_eq!(changed("ordering=timestamp"), settings(), "equal sides show the size of random differences");

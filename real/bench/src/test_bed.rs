@@ -417,11 +417,10 @@ fn start(
     command.args(["up", "--yes", "--dir"]).arg(dir).args(["--port", "0", "--json", "--volume", "unused:4KiB"]);
     command.args(["--devices", &settings.devices.to_string()]);
     command.args(["--size", &device_bytes.next_multiple_of(block).to_string()]);
-    match (settings.in_process, settings.nodes) {
-        (true, _) => command.arg("--in-process"),
+    match settings.nodes {
         // Another build may not know nodes.
-        (false, 0) => command.arg("--processes"),
-        (false, nodes) => command.args(["--nodes", &nodes.to_string()]),
+        0 => command.arg("--processes"),
+        nodes => command.args(["--nodes", &nodes.to_string()]),
     };
     spawn(command, program, Stdio::null())
 }

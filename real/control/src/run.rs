@@ -40,7 +40,7 @@ pub struct RunningDaemon {
     pub id: u16,
     /// Its address: `HOST:PORT` or `unix:PATH`.
     pub address: String,
-    /// Its process, which is the supervisor's if it runs inside it; none while it is down.
+    /// Its process; none while it is down.
     pub pid: Option<u32>,
     /// How often it was restarted.
     pub restarts: u64,

@@ -37,16 +37,19 @@ pub fn open_state(folder: &LocalFolder, file: &Path, bytes: u64, in_use: Failure
     open_once_free(&path).map_err(|failure| if failure.code == "device-in-use" { in_use } else { failure })
 }
 
+/// The failure to listen there.
+pub fn cannot_listen(address: &Address) -> impl FnOnce(io::Error) -> Failure {
+    move |error| Failure::from(error).of(format!("can't listen on {address}"))
+}
+
 /// What a daemon runs its machine on: a disk, and a listener for other nodes.
 pub struct Platform {
     disk: Disk,
     listener: Listener,
-    /// True if the process runs nothing else.
-    own_process: bool,
 }
 
 impl Platform {
-    /// Binds the listener. If other nodes share this process (`own_process` is false), their connections bypass the network.
+    /// Binds the listener. If the host of a node shares this process (`own_process` is false), its connections bypass the network.
     pub async fn bind(disk: Disk, listen: &Address, own_process: bool) -> Result<Platform, Failure> {
         let begun = Instant::now();
         let bound = loop {
@@ -58,11 +61,11 @@ impl Platform {
                 bound => break bound,
             }
         };
-        let mut listener = bound.map_err(|error| Failure::from(error).of(format!("can't listen on {listen}")))?;
+        let mut listener = bound.map_err(cannot_listen(listen))?;
         if !own_process {
             listener.open_to_this_process();
         }
-        Ok(Platform { disk, listener, own_process })
+        Ok(Platform { disk, listener })
     }
 
     /// Where it listens.
@@ -96,7 +99,7 @@ impl Platform {
         nodes: watch::Receiver<Addresses>,
         stop: impl Future<Output = ()>,
     ) -> (ServerView<S>, watch::Receiver<S::Service>, ClientOf<S>, impl Future<Output = io::Result<()>>) {
-        let (machine, view, seen) = ServerView::new(server, recorder, counters.clone(), self.own_process);
+        let (machine, view, seen) = ServerView::new(server, recorder, counters.clone());
         let (client, running) = self.run(machine, us, nodes, counters, stop);
         (view, seen, client, running)
     }

@@ -53,18 +53,16 @@ impl LockDaemon {
         Ok(LockDaemon { control: control.clone(), array: description.array, id, disk, is_blank })
     }
 
-    /// Serves at `listen` until `stop` completes. Calls `serving` with the address once it accepts requests of hosts. `own_process` says
-    /// that the process runs nothing else; otherwise hosts in the process bypass the network.
+    /// Serves at `listen` until `stop` completes. Calls `serving` with the address once it accepts requests of hosts.
     pub async fn serve(
         self,
         listen: &Address,
-        own_process: bool,
         recording: Option<RecordingRequest>,
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
         let LockDaemon { control, array, id, disk, is_blank } = self;
-        let platform = Platform::bind(disk, listen, own_process).await?;
+        let platform = Platform::bind(disk, listen, true).await?;
         let (address, path) = (platform.address(), platform.disk_path());
         // Taken after the state file is locked: otherwise another process could take a later generation without holding the file.
         let taken = Moment::now();

@@ -3,6 +3,7 @@
 //! It keeps nothing in the array's folder but its lease, which publishes its address while it owns the file system. When it ends cleanly, it
 //! releases the file system, so that the next one serves at once. It also releases it for a check (`braid fs check`), and waits for its end.
 
+use crate::daemon::cannot_listen;
 use crate::recording::METADATA_SERVER;
 use braid_admin::failure::Failure;
 use braid_admin::shards::{self, Grouping};
@@ -105,17 +106,15 @@ impl MetadataDaemon {
         self.id
     }
 
-    /// Serves at `listen` until `stop` completes. Calls `listening` with the address before it takes over the file system. `own_process`
-    /// says that the process runs nothing else; otherwise hosts in the process bypass the network.
+    /// Serves at `listen` until `stop` completes. Calls `listening` with the address before it takes over the file system.
     pub async fn serve(
         self,
         listen: &Address,
-        own_process: bool,
         listening: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
         let mut stop = pin!(stop);
-        let mut listener = self.bind(listen, own_process).await?;
+        let mut listener = Listener::bind(listen).await.map_err(cannot_listen(listen))?;
         let address = listener.address().clone();
         listening(&address);
         loop {
@@ -132,17 +131,8 @@ impl MetadataDaemon {
                 Pause::Settings => tracing::info!("file system {} has other settings now", self.called),
                 Pause::Check => tracing::info!("file system {} is checked, and served again after that", self.name),
             }
-            listener = self.bind(&address, own_process).await?;
+            listener = Listener::bind(&address).await.map_err(cannot_listen(&address))?;
         }
-    }
-
-    async fn bind(&self, listen: &Address, own_process: bool) -> Result<Listener, Failure> {
-        let bound = Listener::bind(listen).await;
-        let mut listener = bound.map_err(|error| Failure::from(error).of(format!("can't listen on {listen}")))?;
-        if !own_process {
-            listener.open_to_this_process();
-        }
-        Ok(listener)
     }
 
     /// Takes over the file system, and serves it until it is stopped, or is to be checked.

@@ -78,18 +78,16 @@ impl MonitorDaemon {
         Ok(MonitorDaemon { control, array, devices, last_generation, settings, disk })
     }
 
-    /// Serves at `listen` until `stop` completes. Calls `serving` with the address once it accepts requests. `own_process` says that the
-    /// process runs nothing else; otherwise devices and hosts in the process bypass the network.
+    /// Serves at `listen` until `stop` completes. Calls `serving` with the address once it accepts requests.
     pub async fn serve(
         self,
         listen: &Address,
-        own_process: bool,
         recording: Option<RecordingRequest>,
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
         let MonitorDaemon { control, array, devices, last_generation, settings, disk } = self;
-        let platform = Platform::bind(disk, listen, own_process).await?;
+        let platform = Platform::bind(disk, listen, true).await?;
         let (address, path) = (platform.address(), platform.disk_path());
         let lease = settings.device_lease;
         let config = MonitorConfig { array, devices, last_generation, settings };

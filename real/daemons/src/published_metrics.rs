@@ -132,27 +132,24 @@ impl Server for Monitor {
 pub struct ServerView<S> {
     server: View<S>,
     shell: Arc<Counters>,
-    own_process: bool,
 }
 
 impl<S: Server> ServerView<S> {
-    /// A server that publishes the state of its service. `own_process` says that the process runs this server alone, so that the process's metrics are the server's.
+    /// A server that publishes the state of its service.
     pub fn new(
         server: S,
         recorder: Option<Recorder>,
         shell: Arc<Counters>,
-        own_process: bool,
     ) -> (Recorded<Watched<S>>, ServerView<S>, watch::Receiver<S::Service>) {
         let (machine, server, service) = Watched::publishing(server, S::service);
-        (Recorded::new(machine, recorder), ServerView { server, shell, own_process }, service)
+        (Recorded::new(machine, recorder), ServerView { server, shell }, service)
     }
 
-    /// The metrics of the server and its shell since their start, and of its process if the server runs there alone.
+    /// The metrics of the server and its shell since their start, and of its process.
     pub fn counters(&self) -> Metrics {
         let server = self.server.look(S::counted);
         let server = server.into_iter().map(|(name, value)| (name.to_string(), value));
-        let process = self.own_process.then(of_process).into_iter().flatten();
-        server.chain(of_shell(&self.shell)).chain(process).chain([of_clock()]).collect()
+        server.chain(of_shell(&self.shell)).chain(of_process()).chain([of_clock()]).collect()
     }
 
     /// Reads any other state of the server.

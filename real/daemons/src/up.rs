@@ -2,7 +2,7 @@
 
 use crate::front_end::{self, ExportedVolume, NbdFrontEnd, REOPEN_PAUSE};
 use crate::mounts;
-use crate::supervisor::{self, Kept, Nodes, Placement, Report, Supervised, Tuning};
+use crate::supervisor::{self, Kept, Nodes, Report, Supervised, Tuning};
 use braid_admin::array_creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
 use braid_admin::silent_host_fencing::keep_fenced;
@@ -35,8 +35,6 @@ const LEASES_PAUSE: Duration = Duration::from_millis(10);
 /// How to run an array.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the monitor, devices and lock servers run.
-    pub placement: Placement,
     /// How many nodes run the devices and serve NBD clients, each at a port of its own; with none, this process serves them.
     pub nodes: u16,
     /// Non-default parameters of the daemons.
@@ -122,7 +120,7 @@ pub async fn run(
     };
 
     let mut array = Array {
-        supervised: Supervised::start(&control, &description, options.placement, options.tuning, nodes),
+        supervised: Supervised::start(&control, &description, options.tuning, nodes),
         nodes: options.nodes,
         running: RunningSet::begun(std::process::id()),
         lock_servers_started: false,

@@ -229,7 +229,7 @@ pub fn memory(examination: &Examination, found: &mut Findings) {
         // A command that has just begun has published nothing yet.
         let Some(counters) = counters else { continue };
         let Some(used) = counters.get("resident_bytes").copied() else {
-            // What runs in the process of `braid up` does not report that process's memory again.
+            // The devices of a node do not report the memory of its process.
             let is_shared = examination.processes.iter().filter(|other| other.pid == *pid).count() > 1;
             if !is_shared {
                 found.not_checked(subject, "it does not tell its memory");

@@ -162,7 +162,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let rows: Vec<Row> = measured.flat_map(|(spot, runs)| rows_of(spot, runs)).collect();
     let runs = runs.iter().map(Vec::len).sum();
     let figure = if arguments.contention { &BY_PROCESSES } else { &BY_OBJECTS };
-    let json = json!({"schema": 2, "name": figure.name, "devices": array.devices, "in_process": array.in_process,
+    let json = json!({"schema": 2, "name": figure.name, "devices": array.devices, "in_process": array.nodes == 1,
         "locks_per_process": arguments.locks, "rounds": arguments.rounds, "seed": seed, "rows": rows});
     if let Some(out) = arguments.out.as_ref().filter(|_| runs > 0) {
         write(out, figure, &rows, &json).map_err(|error| Failure::from(error).of(out.display()))?;

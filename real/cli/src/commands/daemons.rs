@@ -117,7 +117,7 @@ pub async fn lockd(LockServer { id, daemon: options }: LockServer, common: &Comm
     let serving = |address: &Address| {
         report::announce(common.json, &format!("lock server {id}"), address, json!({"id": id}));
     };
-    daemon.serve(&listen, true, options.recording.request(), serving, signals.asked_to_end()).await?;
+    daemon.serve(&listen, options.recording.request(), serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -128,7 +128,7 @@ pub async fn monitord(Monitor { spare_after, daemon: options }: Monitor, common:
     let monitor = MonitorDaemon::open(&control, spare_after).await?;
     let listen = listen_at(options.listen, &control, NodeId::Monitor)?;
     let serving = |address: &Address| report::announce(common.json, "the monitor", address, json!({}));
-    monitor.serve(&listen, true, options.recording.request(), serving, signals.asked_to_end()).await?;
+    monitor.serve(&listen, options.recording.request(), serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -147,7 +147,7 @@ pub async fn mds(arguments: MetadataServer, common: &Common) -> Result<ExitCode,
         };
         report::announce(common.json, &format!("the metadata server of {called}"), address, announced);
     };
-    daemon.serve(&listen, true, listening, signals.asked_to_end()).await?;
+    daemon.serve(&listen, listening, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }
 

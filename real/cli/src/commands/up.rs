@@ -9,7 +9,7 @@ use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
 use braid_control::{ControlPlane, WhenUnavailable, shell_word};
 use braid_daemons::front_end::ExportedVolume;
-use braid_daemons::supervisor::{Placement, Tuning};
+use braid_daemons::supervisor::Tuning;
 use braid_daemons::up::{self, Options, Ready};
 use braid_layout::RaidLevel;
 use braid_session::addressing;
@@ -89,15 +89,12 @@ pub struct Arguments {
     object_memory: Option<u64>,
     /// Run the devices, and the host and NBD server of their clients, in N processes, with a port for each: any client can use any of them.
     /// A node needs about half the processor time; its devices fail together if it is killed. With 0, each device has a process
-    /// [default: 0]
-    #[arg(long, value_name = "N", conflicts_with = "in_process", value_parser = clap::value_parser!(u16).range(..=64))]
+    /// [default: 0; without N, or as --in-process: 1]
+    #[arg(long, value_name = "N", alias = "in-process", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u16).range(..=64))]
     nodes: Option<u16>,
     /// Run the monitor and each device in a process of its own, as --nodes 0
-    #[arg(long, conflicts_with_all = ["in_process", "nodes"])]
+    #[arg(long, conflicts_with = "nodes")]
     processes: bool,
-    /// Run monitor, devices and host in one thread of this process: less overhead per request, but one core for all of them
-    #[arg(long)]
-    in_process: bool,
     /// Return when the array is ready, and leave it running; it logs to logs/up.log in its folder, and `braid down` ends it
     #[arg(long, conflicts_with = "child_of")]
     background: bool,
@@ -141,7 +138,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     };
     let asked = start_confirmations::fitting(&control, asked).await;
     let options = Options {
-        placement: if arguments.in_process { Placement::Task } else { Placement::Process },
         nodes: arguments.nodes.unwrap_or(0),
         tuning: Tuning {
             spare_after: arguments.spare_after,

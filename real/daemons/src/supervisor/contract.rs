@@ -1,4 +1,4 @@
-//! What keepers are told and report: where daemons run, their parameters, and what became of each.
+//! What keepers are told and report: the parameters of daemons, and what became of each.
 
 use braid_admin::failure::Failure;
 use braid_base::NodeId;
@@ -11,15 +11,6 @@ use std::time::Duration;
 
 /// How long a daemon may take to end.
 pub(super) const STOP_WAIT: Duration = Duration::from_secs(10);
-
-/// Where daemons run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// In a process each, so that one can be killed without the others.
-    Process,
-    /// In a task of this process, in the thread of the host: messages between them need no system calls.
-    Task,
-}
 
 /// Non-default parameters of daemons.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,7 +2,7 @@
 //! back-off.
 
 use super::assignment::{Assignment, Ended, Wanted};
-use super::contract::{Kept, Placement, Report, Running};
+use super::contract::{Kept, Report, Running};
 use super::{process, task};
 use braid_admin::failure::Failure;
 use braid_base::{Backoff, NodeId};
@@ -22,29 +22,25 @@ const STEADY: Duration = Duration::from_secs(3);
 /// A daemon that crashes in the same way at each start is recorded once in this time.
 const CRASH_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// A started daemon, in a process or a task.
+/// A started daemon or node, or a device of this node.
 enum Started {
     Process(Box<process::ChildProcess>),
-    Task(task::ServerTask),
+    Task(task::DeviceTask),
 }
 
 impl Started {
     async fn start(
         assignment: &Assignment,
-        placement: Placement,
+        in_task: bool,
         listen: &Address,
         reporter: &mpsc::Sender<Report>,
     ) -> Result<(Self, Running), Ended> {
-        match placement {
-            Placement::Process => {
-                let (process, running) = process::ChildProcess::start(assignment, listen, reporter).await?;
-                Ok((Started::Process(Box::new(process)), running))
-            }
-            Placement::Task => {
-                let (task, running) = task::ServerTask::start(assignment, listen).await?;
-                Ok((Started::Task(task), running))
-            }
+        if in_task {
+            let (task, running) = task::DeviceTask::start(assignment, listen).await?;
+            return Ok((Started::Task(task), running));
         }
+        let (process, running) = process::ChildProcess::start(assignment, listen, reporter).await?;
+        Ok((Started::Process(Box::new(process)), running))
     }
 
     /// Returns when the daemon ends, which is not expected, with the reason.
@@ -64,7 +60,7 @@ impl Started {
 }
 
 /// Keeps what is wanted running, until nothing is.
-pub(super) async fn keep(mut wanted: watch::Receiver<Wanted>, placement: Placement, reporter: mpsc::Sender<Report>) {
+pub(super) async fn keep(mut wanted: watch::Receiver<Wanted>, in_task: bool, reporter: mpsc::Sender<Report>) {
     // The port of an earlier start.
     let mut port = Address::loopback(0);
     let mut backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
@@ -76,7 +72,7 @@ pub(super) async fn keep(mut wanted: watch::Receiver<Wanted>, placement: Placeme
         let (kept, begun) = (assignment.kept(), Instant::now());
         let starting = async {
             let listen = assignment.listen(&port)?;
-            Started::start(&assignment, placement, &listen, &reporter).await
+            Started::start(&assignment, in_task, &listen, &reporter).await
         };
         let starting = tokio::time::timeout(START_WAIT, starting);
         let started = tokio::select! {
@@ -159,7 +155,7 @@ mod tests {
         let (_sender, wanted) = watch::channel(Some(assignment));
         let (reporter, mut reports) = mpsc::channel(10);
         let local = tokio::task::LocalSet::new();
-        local.spawn_local(keep(wanted, Placement::Task, reporter));
+        local.spawn_local(keep(wanted, true, reporter));
         let watched = async {
             let missing = reports.recv().await.unwrap().state.unwrap_err();
             assert_eq!(missing.code, NO_FILE);

@@ -2,7 +2,7 @@
 //! it, notices its end, and restarts it. A suspended process is not restarted, because it may continue at any moment. A device whose file is
 //! missing is restarted when the file is there again.
 //!
-//! Each daemon runs in a process of its own, or in a task of this process ([`Placement`]). It listens on a Unix socket in the array's folder,
+//! Each daemon runs in a process of its own; in a node, devices are tasks. It listens on a Unix socket in the array's folder,
 //! or on a port, which stays the same across restarts if it is still free.
 //!
 //! With nodes, each node is a process that runs some of the devices ([`crate::node`]). Its keeper passes on what it reports of them, and
@@ -16,7 +16,7 @@ mod process;
 mod task;
 
 pub use assignment::NO_FILE;
-pub use contract::{Kept, Placement, Report, Running, Tuning};
+pub use contract::{Kept, Report, Running, Tuning};
 pub use nodes::{Nodes, Share};
 pub use process::{HOST_ENDED, say_of_device};
 
@@ -57,8 +57,9 @@ pub struct Supervised {
 /// What the start of a keeper needs.
 struct Start {
     control: ControlPlane,
-    placement: Placement,
     tuning: Tuning,
+    /// In a node, devices are tasks of this process.
+    in_tasks: bool,
     reporter: mpsc::Sender<Report>,
 }
 
@@ -70,7 +71,7 @@ impl Start {
     /// Starts a keeper. It ends when it is told to by what is returned, or when that is dropped.
     fn keep(&self, what: What, tasks: &mut JoinSet<()>) -> watch::Sender<Wanted> {
         let (wanted, told) = watch::channel(Some(self.assignment(what)));
-        tasks.spawn_local(keep(told, self.placement, self.reporter.clone()));
+        tasks.spawn_local(keep(told, self.in_tasks, self.reporter.clone()));
         wanted
     }
 }
@@ -81,11 +82,10 @@ impl Supervised {
     pub fn start(
         control: &ControlPlane,
         description: &ArrayDescription,
-        placement: Placement,
         tuning: Tuning,
         nodes: Option<Nodes>,
     ) -> Supervised {
-        let mut supervised = Supervised::new(control, placement, tuning, Share::all());
+        let mut supervised = Supervised::new(control, tuning, false, Share::all());
         supervised.stop_monitor = Some(supervised.start.keep(What::Monitor, &mut supervised.monitor));
         if let Some(nodes) = nodes {
             let unavailable = nodes.unavailable;
@@ -101,15 +101,15 @@ impl Supervised {
 
     /// Runs this share of the devices in tasks of this process.
     pub fn of_node(control: &ControlPlane, description: &ArrayDescription, share: Share, tuning: Tuning) -> Supervised {
-        let mut supervised = Supervised::new(control, Placement::Task, tuning, share);
+        let mut supervised = Supervised::new(control, tuning, true, share);
         supervised.follow(description);
         supervised
     }
 
-    fn new(control: &ControlPlane, placement: Placement, tuning: Tuning, share: Share) -> Supervised {
+    fn new(control: &ControlPlane, tuning: Tuning, in_tasks: bool, share: Share) -> Supervised {
         let (reporter, reports) = mpsc::channel(REPORTS_MAX);
         Supervised {
-            start: Start { control: control.clone(), placement, tuning, reporter },
+            start: Start { control: control.clone(), tuning, in_tasks, reporter },
             share,
             devices: BTreeMap::new(),
             others: Vec::new(),

@@ -1,12 +1,9 @@
-//! A monitor, device, lock server or metadata server in a task of this process, in the same thread as the host.
+//! A device in a task of this process, in the same thread as the host of its node.
 
 use super::assignment::{Assignment, What};
 use super::contract::{Running, STOP_WAIT};
 use crate::daemon::MonitorAt;
 use crate::device::DeviceDaemon;
-use crate::lockd::LockDaemon;
-use crate::mds::MetadataDaemon;
-use crate::monitord::MonitorDaemon;
 use braid_admin::device_file::{DeviceFile, Expected};
 use braid_admin::failure::Failure;
 use braid_shell::Address;
@@ -14,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinHandle, spawn_local};
 
 /// The task. It ends at once when dropped.
-pub struct ServerTask {
+pub struct DeviceTask {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Failure>,
     name: String,
@@ -29,9 +26,9 @@ impl Drop for AbortOnDrop {
     }
 }
 
-impl ServerTask {
+impl DeviceTask {
     /// Starts the task, and waits until it serves.
-    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerTask, Running), Failure> {
+    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(DeviceTask, Running), Failure> {
         let name = assignment.kept().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
         let (serving, served) = oneshot::channel();
@@ -46,24 +43,10 @@ impl ServerTask {
             };
             let outcome = async {
                 let Assignment { control, tuning, what } = assignment;
-                match what {
-                    What::Monitor => {
-                        let monitor = MonitorDaemon::open(&control, tuning.spare_after).await?;
-                        monitor.serve(&listen, false, None, told, stopped).await
-                    }
-                    What::Device { array, id, file, .. } => {
-                        let expected = Expected { array: Some(array), id: Some(id) };
-                        let device = DeviceDaemon::new(DeviceFile::open(&file, expected)?, tuning.object_memory);
-                        device.serve(&listen, MonitorAt::Control(control), false, told, stopped).await
-                    }
-                    What::LockServer(id) => {
-                        LockDaemon::open(&control, id).await?.serve(&listen, false, None, told, stopped).await
-                    }
-                    What::MetadataServer { name, shard, .. } => {
-                        MetadataDaemon::open(&control, &name, shard).await?.serve(&listen, false, told, stopped).await
-                    }
-                    What::Node { .. } => unreachable!("a node is a process"),
-                }
+                let What::Device { array, id, file, .. } = what else { unreachable!("a node runs devices alone") };
+                let expected = Expected { array: Some(array), id: Some(id) };
+                let device = DeviceDaemon::new(DeviceFile::open(&file, expected)?, tuning.object_memory);
+                device.serve(&listen, MonitorAt::Control(control), false, told, stopped).await
             };
             outcome.await.err().unwrap_or_else(|| Failure::failed("device-ended", "it was stopped"))
         });
@@ -71,7 +54,7 @@ impl ServerTask {
         match served.await {
             Ok(address) => {
                 let running = Running { address, pid: std::process::id() };
-                Ok((ServerTask { stop, task, name, _end: end }, running))
+                Ok((DeviceTask { stop, task, name, _end: end }, running))
             }
             Err(_) => Err(how_it_ended(&name, (&mut task).await)),
         }
@@ -84,7 +67,7 @@ impl ServerTask {
 
     /// Asks the task to end.
     pub async fn stop(self) {
-        let ServerTask { stop, task, name, _end } = self;
+        let DeviceTask { stop, task, name, _end } = self;
         drop(stop);
         if tokio::time::timeout(STOP_WAIT, task).await.is_err() {
             tracing::warn!("{name} did not end within {STOP_WAIT:?}");

@@ -94,7 +94,7 @@ fn a_comparison_runs_in_turns_and_takes_each_ratio_within_its_pair() {
 fn other_programs_and_placements_are_compared_on_arrays_of_their_own() {
     let scratch = Scratch::new();
     let binary = format!("binary={}", braid_bin().display());
-    let said = bench(&scratch, &["--versus", &binary, "--versus", "in-process", "--pairs", "1"]).done().json();
+    let said = bench(&scratch, &["--versus", &binary, "--versus", "nodes=1", "--pairs", "1"]).done().json();
     assert_empty(&scratch);
     let [series] = items(&said["series"]) else { panic!("another program is driven through NBD only: {said}") };
     assert_eq!(series["settings"]["b"]["through"], "nbd");
@@ -111,7 +111,7 @@ fn other_programs_and_placements_are_compared_on_arrays_of_their_own() {
 fn the_orderings_stand_beside_each_other_with_what_each_costs() {
     let scratch = Scratch::new();
     let short = ["--size", "8MiB", "--seconds", "0.5", "--warm-up", "0.1", "--hosts", "2", "--rounds", "1", "--json"];
-    for place in [&[][..], &["--in-process"]] {
+    for place in [&[][..], &["--nodes=1"]] {
         let folder = scratch.text("");
         let arguments = [&["bench", "orderings", "--scratch", &folder], &short[..], place].concat();
         let said = braid(&arguments).done().json();
@@ -148,7 +148,7 @@ fn the_orderings_stand_beside_each_other_with_what_each_costs() {
 fn locks_of_devices_stand_beside_those_of_a_lock_server() {
     let (scratch, folder) = (Scratch::new(), Scratch::new());
     let out = folder.text("plots");
-    let short = ["--locks", "10", "--rounds", "2", "--seed", "7", "--json", "--in-process"];
+    let short = ["--locks", "10", "--rounds", "2", "--seed", "7", "--json", "--nodes=1"];
     let line = ["bench", "locks", "--scratch", &scratch.text(""), "--processes", "4", "--out", &out];
     let said = braid(&[&line[..], &["--devices", "1,2", "--objects", "1,20"], &short[..]].concat()).done().json();
     assert_empty(&scratch);
@@ -200,7 +200,7 @@ fn on_an_array_that_is_there_only_a_volume_of_its_own_is_touched() {
     array.assert_sound("vol0");
     let refused = array.braid(&["bench", "--size", "100GiB"]).refused(1, "device-full");
     assert!(refused.contains("free"), "{refused}");
-    array.braid(&["bench", "--in-process"]).refused(2, "usage");
+    array.braid(&["bench", "--nodes=1"]).refused(2, "usage");
     array.braid(&["bench", "--versus", "devices=3"]).refused(2, "usage");
     assert_eq!(items(&array.status()["volumes"]).len(), 1);
 }

@@ -77,9 +77,7 @@ fn an_interrupt_or_sigterm_ends_it_well_and_leaves_no_process() {
     let mut array = Array::small();
     let content = noise(seed(), 300_000);
     Client::open(&array.nbd()).write(12_345, &content).expect("a write works");
-    for (how, placement) in
-        [(Signal::INT, "--processes"), (Signal::TERM, "--in-process"), (Signal::TERM, "--processes")]
-    {
+    for (how, placement) in [(Signal::INT, "--processes"), (Signal::TERM, "--nodes=1"), (Signal::TERM, "--processes")] {
         let pids = array.first_device_pids();
         let (host, _) = array.host();
         assert_eq!(host.end(how), Some(0), "a server ends well");

@@ -116,16 +116,6 @@ fn after_a_clean_stop_nobody_waits_for_a_lease() {
 }
 
 #[test]
-fn an_array_in_one_process_serves_its_file_system() {
-    let mut array = with_home(&["--in-process"]);
-    assert_eq!(await_served(&array, None), u64::from(array.supervisor().pid()));
-    assert_eq!(number(&status(&array)["content"]["inodes"]), 1);
-    array.braid(&["fs", "check", "home"]).done();
-    array.braid(&["down"]).done();
-    assert_eq!(array.give_away_supervisor().ended(), Some(0));
-}
-
-#[test]
 fn without_room_the_largest_volumes_are_named() {
     let array = Array::small();
     array.braid(&["fs", "create", "home", "--size", "1GiB"]).refused_naming(2, "no-room", &["vol0 (32 MiB)"]);

@@ -47,8 +47,8 @@ fn several_lock_servers_share_the_work() {
 }
 
 #[test]
-fn an_array_in_one_process_uses_lock_servers_as_well() {
-    go_round(&["callback-lock", "server-lock"], &["--in-process"]);
+fn the_host_of_a_node_uses_lock_servers_as_well() {
+    go_round(&["callback-lock", "server-lock"], &["--nodes", "1"]);
 }
 
 /// Changes to one ordering after the other, under load.
