@@ -41,7 +41,6 @@ impl Array {
         Ok(Events::after(self.control.clone(), cursor, events))
     }
 
-    /// The events of the array from now on.
     pub async fn events_from_now(&self) -> Result<Events, Failure> {
         self.control.describe().await?;
         let (_, cursor) = self.control.events().await?;

@@ -19,7 +19,6 @@ use std::time::Duration;
 /// The parameters of a new array; none for the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// The number of devices.
     pub devices: Option<u16>,
     /// The size of each device in bytes.
     pub size: Option<u64>,
@@ -30,7 +29,6 @@ pub struct CreateOptions {
     pub volumes: Vec<(String, u64)>,
     /// The name of a file system, which gets the space that volumes leave. Without volumes, half of the space is left to it.
     pub file_system: Option<String>,
-    /// The number of lock servers.
     pub lock_servers: Option<u16>,
     /// How hosts acquire locks from several lock servers.
     pub lock_acquisition: Option<LockAcquisition>,
@@ -62,7 +60,6 @@ impl LockAcquisition {
 
 /// The name of the volume that fills an array for which no volumes were requested.
 pub const DEFAULT_VOLUME: &str = "vol0";
-/// The default number of devices.
 pub(crate) const DEFAULT_DEVICES: u16 = 5;
 /// The default raw size of a device: files are sparse, so it costs nothing until it is written.
 pub(crate) const DEFAULT_SIZE: u64 = 8 << 30;

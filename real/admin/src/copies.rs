@@ -160,9 +160,7 @@ impl CopyFile {
 
 /// A device's file, and what it says of the folder.
 pub struct Source {
-    /// The array that it belongs to.
     pub array: ArrayId,
-    /// The device's number.
     pub device: DeviceId,
     pub disk: DiskId,
     /// Its newest copy of the folder, if it has one.

@@ -8,7 +8,6 @@ use braid_control::{DeviceReport, ReportedState, ThrottleReport};
 use braid_wire::RecoveryThrottle;
 use std::time::Duration;
 
-/// The condition of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceCondition {
     /// It is up to date, and serves.
@@ -17,7 +16,6 @@ pub enum DeviceCondition {
     Silent,
     /// It is in and serves, but some slots of its disk can't be written.
     DiskErrors {
-        /// The number of bad slots.
         bad_slots: u32,
         /// True if there are so many that the device is taken out as soon as the others can serve without it.
         failing: bool,
@@ -80,7 +78,6 @@ pub struct Known<'a> {
     pub absent: Option<u64>,
     /// Bytes of redundant volumes on it.
     pub total: u64,
-    /// The recovery throttle.
     pub throttle: ThrottleReport,
     /// The current time in milliseconds since 1970.
     pub now: u64,
@@ -150,7 +147,6 @@ impl DeviceCondition {
         }
     }
 
-    /// The condition as text.
     pub fn words(&self) -> String {
         match self {
             DeviceCondition::DiskErrors { bad_slots, failing: false } => {
@@ -206,13 +202,11 @@ impl Healing {
         Some((u128::from(self.done) * 100).checked_div(all).unwrap_or(100) as u64)
     }
 
-    /// The remaining time at the current speed.
     pub fn time_left(&self) -> Option<Duration> {
         let rate = self.bytes_per_second.filter(|rate| *rate > 0 && !self.paused)?;
         self.left.map(|left| Duration::from_secs(left.div_ceil(rate)))
     }
 
-    /// The progress as text.
     pub fn words(&self) -> String {
         let mut parts = Vec::new();
         match (self.percent(), self.left) {
@@ -232,7 +226,6 @@ impl Healing {
     }
 }
 
-/// The recovery throttle as text.
 pub fn throttle_words(throttle: &ThrottleReport) -> String {
     let rate = format!("at most {}/s", format_size(throttle.bytes_per_second));
     let limit = match (throttle.share, throttle.bytes_per_second) {
@@ -257,7 +250,6 @@ pub fn with_real_share(throttle: ThrottleReport) -> ThrottleReport {
     ThrottleReport { share, ..throttle }
 }
 
-/// Formats a duration.
 pub fn span(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),

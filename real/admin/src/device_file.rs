@@ -29,7 +29,6 @@ pub const UNASSIGNED: DeviceId = DeviceId(u16::MAX);
 pub struct Expected {
     /// The array that it must belong to.
     pub array: Option<ArrayId>,
-    /// Its device number.
     pub id: Option<DeviceId>,
 }
 
@@ -233,10 +232,8 @@ impl DeviceFile {
     }
 }
 
-/// The result of checking a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {
-    /// The number of objects.
     pub objects: usize,
     /// The number of blocks with content; all were read.
     pub blocks: u64,

@@ -104,7 +104,6 @@ pub fn find(description: &ArrayDescription, id: u16) -> Result<&DeviceEntry, Fai
     })
 }
 
-/// The monitor's report on a device.
 pub async fn report_of(control: &ControlPlane, id: u16) -> Result<Option<DeviceReport>, Failure> {
     let monitor = control.monitor().await?;
     Ok(monitor.and_then(|monitor| monitor.report.devices.into_iter().find(|device| device.id == id)))

@@ -14,7 +14,6 @@ use braid_session::Session;
 use braid_wire::Administration;
 use std::path::PathBuf;
 
-/// The parameters of a new device or spare.
 #[derive(Clone, Debug, Default)]
 pub struct NewDevice {
     /// Its file or disk; none for a new file in the array's folder.

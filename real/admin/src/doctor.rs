@@ -33,7 +33,6 @@ use crate::snapshot::{ArraySnapshot, SnapshotReader};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// One check.
 #[derive(Clone, Copy)]
 pub struct Check {
     /// Its name, for programs and people.
@@ -178,7 +177,6 @@ impl Summary {
         self.errors + self.warnings == 0
     }
 
-    /// The summary as text.
     pub fn words(self) -> String {
         let counted = |count: usize, noun: &str| match count {
             0 => None,

@@ -12,7 +12,6 @@ use serde_json::json;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// For programs; it never changes its meaning.
@@ -25,12 +24,9 @@ pub struct Failure {
     pub exit: Exit,
 }
 
-/// Exit statuses of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The command failed.
     Failed = 1,
-    /// The arguments are invalid.
     Usage = 2,
     /// Something does not exist, or is unreachable.
     Unreachable = 3,
@@ -84,12 +80,10 @@ pub fn release_lock(pid: u32) -> String {
 }
 
 impl Failure {
-    /// The command failed.
     pub fn failed(code: &str, message: impl Into<String>) -> Failure {
         Failure::ended(Exit::Failed, code, message)
     }
 
-    /// The arguments are invalid.
     pub fn usage(code: &str, message: impl Into<String>) -> Failure {
         Failure::ended(Exit::Usage, code, message)
     }
@@ -110,12 +104,10 @@ impl Failure {
         Failure { code: code.to_string(), message: message.into(), hint: None, exit }
     }
 
-    /// The array is not up.
     pub fn not_up(control: &ControlPlane) -> Failure {
         Failure::unreachable("not-up", format!("the array in {} is not up", control.place().display()))
     }
 
-    /// The same failure with a hint.
     pub fn hint(self, hint: impl Into<String>) -> Failure {
         Failure { hint: Some(hint.into()), ..self }
     }
@@ -438,7 +430,6 @@ impl From<HostError> for Failure {
     }
 }
 
-/// The hint after a host was fenced.
 const SHUT_OUT: &str =
     "run it again: it starts as a new host. A host is fenced if it was suspended or unreachable for too long";
 

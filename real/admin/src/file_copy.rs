@@ -33,7 +33,6 @@ const OF_ONE_FILE: [&str; 3] = ["into-itself", "same-file", SHORTER];
 /// The code if a file became shorter while it was copied.
 const SHORTER: &str = "became-shorter";
 
-/// How far a copy is.
 #[derive(Debug, Default)]
 pub struct CopyProgress {
     /// Bytes of the files that were found so far.

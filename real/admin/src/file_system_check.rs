@@ -32,7 +32,6 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 /// The memory for the maps of all shards together.
 const MAPS_BYTES_MAX: usize = 2 << 30;
 
-/// What a check has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemFindings {
     pub findings: Vec<Finding>,
@@ -114,7 +113,6 @@ struct Checker<'a> {
     found: RefCell<Found>,
 }
 
-/// What the examined shards contain.
 #[derive(Default)]
 struct Found {
     /// Of a file system with one shard.

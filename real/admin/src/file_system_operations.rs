@@ -55,7 +55,6 @@ impl Array {
         volumes::require_in(self.control(), &ready_devices(&description), &what).await
     }
 
-    /// Deletes a file system with all its files.
     pub async fn delete_file_system(&self, name: &str, forced: bool) -> Result<(), Failure> {
         self.check_file_system_deletable(name, forced).await?;
         self.with_host("fs delete", async |session| file_systems::delete(session, name).await).await
@@ -87,7 +86,6 @@ impl Array {
     }
 }
 
-/// What a file system contains.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FileSystemContent {
     /// Files, directories and symbolic links.

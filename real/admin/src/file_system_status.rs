@@ -12,7 +12,6 @@ use braid_control::{
 use braid_session::addressing;
 use serde::{Serialize, Serializer};
 
-/// The status of a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileSystemStatus {
     pub id: u16,
@@ -23,7 +22,6 @@ pub struct FileSystemStatus {
     pub former_name: Option<String>,
     #[serde(rename = "state", serialize_with = "health_name")]
     pub health: FileSystemHealth,
-    /// Its health as text.
     pub text: String,
     /// The generation of the host that owns it, according to the monitor.
     pub owner: Option<u32>,
@@ -33,7 +31,6 @@ pub struct FileSystemStatus {
     pub address: Option<String>,
     /// The process of its metadata server.
     pub pid: Option<u32>,
-    /// How often it was restarted.
     pub restarts: Option<u64>,
     /// The size of the volume with the bytes of files.
     pub size_bytes: Option<u64>,
@@ -43,7 +40,6 @@ pub struct FileSystemStatus {
     pub clients: Vec<ClientStatus>,
     /// Bytes in use of its metadata server's journal.
     pub journal_used_bytes: Option<u64>,
-    /// The size of the journal.
     pub journal_bytes: Option<u64>,
     /// Bytes in use of the room for names and inodes in its metadata volumes.
     pub metadata_room_used_bytes: Option<u64>,
@@ -61,16 +57,13 @@ pub struct FileSystemStatus {
     pub placement: Option<String>,
 }
 
-/// The metadata server of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServerStatus {
-    /// The number of the shard.
     pub shard: usize,
     /// The number by which the monitor knows its owner.
     pub id: u16,
     #[serde(rename = "state", serialize_with = "health_name")]
     pub health: FileSystemHealth,
-    /// Its health as text.
     pub text: String,
     /// The generation of the host that owns it, according to the monitor.
     pub owner: Option<u32>,
@@ -78,10 +71,8 @@ pub struct ServerStatus {
     pub since: Option<u32>,
     pub address: Option<String>,
     pub pid: Option<u32>,
-    /// How often it was restarted.
     pub restarts: Option<u64>,
     pub journal_used_bytes: Option<u64>,
-    /// The size of the journal.
     pub journal_bytes: Option<u64>,
 }
 
@@ -108,7 +99,6 @@ pub struct ClientStatus {
 /// The role of hosts that ask what a file system contains.
 pub(crate) const ASKS: &str = "fs status";
 
-/// The status of all file systems.
 pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
     let description = &look.description;
     let listed = description.file_systems.iter().map(|entry| FileSystemStatus::of(look, entry));

@@ -33,7 +33,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The stripe unit of metadata volumes.
 const METADATA_UNIT: u64 = 1 << 20;
 /// A metadata volume has this fraction of the bytes of files,
 const METADATA_FRACTION: u64 = 16;
@@ -51,7 +50,6 @@ const LARGEST_NAMED: usize = 3;
 /// How long the monitor's report may take to name no owner.
 const REPORT_WAIT: Duration = Duration::from_secs(5);
 
-/// The parameters of a new file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFileSystem {
     /// Its name: up to 59 letters, digits, `-`, `_` and `.`.
@@ -171,7 +169,6 @@ pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystem
     }
 }
 
-/// Deletes a file system with all its files.
 pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
     let entry = any(&session.control().describe().await?, name)?.clone();
     let deletion = FileSystemDeletion::of(session.generation(), FileSystemTiming::default());
@@ -389,7 +386,6 @@ async fn format(session: &Session, id: FileSystemId, metadata: &VolumeEntry) -> 
     Ok(())
 }
 
-/// Removes a file system that is being deleted.
 async fn complete_deletion(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
     remove(session, entry, FileSystemDeletion::continuing(session.generation(), FileSystemTiming::default())).await
 }

@@ -9,7 +9,6 @@ use braid_layout::VolumeDescription;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The health of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorHealth {
     /// It publishes a report twice a second.
@@ -22,7 +21,6 @@ pub enum MonitorHealth {
     Down(Option<String>),
 }
 
-/// Whether a device serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceHealth {
     Serving,
@@ -34,7 +32,6 @@ pub enum DeviceHealth {
     Silent(String),
 }
 
-/// The health of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeHealth {
     /// All of its devices are in and serve.
@@ -49,7 +46,6 @@ pub enum VolumeHealth {
     Unavailable(Vec<DeviceId>),
 }
 
-/// The health of a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FileSystemHealth {
     /// A metadata server serves it.
@@ -81,7 +77,6 @@ impl FileSystemHealth {
         }
     }
 
-    /// The health as text.
     pub fn words(&self) -> String {
         match self {
             FileSystemHealth::Down(why) => {
@@ -116,7 +111,6 @@ impl MonitorHealth {
         }
     }
 
-    /// The health as text.
     pub fn words(&self) -> String {
         match self {
             MonitorHealth::Silent(age) => format!("silent for {} s", age.as_secs()),
@@ -138,7 +132,6 @@ impl DeviceHealth {
         matches!(self, DeviceHealth::Serving | DeviceHealth::Unasked)
     }
 
-    /// The health as text.
     pub fn words(&self) -> String {
         match self {
             DeviceHealth::Serving => "serving".to_string(),
@@ -218,7 +211,6 @@ impl VolumeHealth {
         volume.devices.iter().filter(|device| !lacks.contains(device)).filter(is_needed).copied().collect()
     }
 
-    /// The health as text.
     pub fn words(&self) -> String {
         let devices: Vec<String> = self.lacks().iter().map(|device| device.to_string()).collect();
         let devices = devices.join(", ");

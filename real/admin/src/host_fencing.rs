@@ -41,7 +41,6 @@ impl HostName {
             .map_or_else(|_| HostName::Role(text.to_string()), |number| HostName::Generation(Generation(number)))
     }
 
-    /// True if a host has this name.
     pub fn means(&self, host: &HostEntry) -> bool {
         match self {
             HostName::Generation(generation) => host.generation == *generation,

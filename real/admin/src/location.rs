@@ -39,10 +39,8 @@ pub struct DeviceContent {
     pub parts: Vec<VolumePart>,
 }
 
-/// The part of a volume on a device.
 #[derive(Clone, Debug)]
 pub struct VolumePart {
-    /// The volume's name.
     pub name: String,
     pub volume: VolumeDescription,
     /// True if the volume is migrating to the device, so that the copy may be incomplete.
@@ -55,7 +53,6 @@ pub struct VolumePart {
     pub first_units: Vec<LocatedUnit>,
 }
 
-/// A stripe unit on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocatedUnit {
     /// Its kind: `data`, `copy` or `parity`.
@@ -66,7 +63,6 @@ pub struct LocatedUnit {
     pub length: u64,
 }
 
-/// Where a byte of a volume lies.
 #[derive(Clone, Debug)]
 pub struct ByteLocation {
     pub volume: VolumeDescription,
@@ -77,7 +73,6 @@ pub struct ByteLocation {
     pub others: Vec<RelatedBlock>,
 }
 
-/// A block of the same stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelatedBlock {
     pub device: DeviceId,
@@ -89,7 +84,6 @@ pub struct RelatedBlock {
 
 /// Stripes whose units are listed.
 const STRIPES_NAMED: u64 = 3;
-/// Bytes in a block.
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Array {
@@ -166,7 +160,6 @@ impl FolderState {
 }
 
 impl DeviceOverview {
-    /// Its state as text.
     pub fn words(&self) -> String {
         match (self.entry.state, &self.report) {
             (DeviceState::Adding, _) => "being added".to_string(),

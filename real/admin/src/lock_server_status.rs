@@ -12,13 +12,10 @@ use std::collections::BTreeMap;
 pub struct LockServerStatus {
     pub id: u16,
     pub address: Option<String>,
-    /// Its process.
     pub pid: Option<u32>,
     /// Its state as text; `serving` if it serves.
     pub state: String,
-    /// How often it was restarted.
     pub restarts: Option<u64>,
-    /// Its metrics since its start.
     pub counters: Option<BTreeMap<String, u64>>,
 }
 

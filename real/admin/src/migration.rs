@@ -63,7 +63,6 @@ pub trait Watcher {
     fn progress(&self, bytes: u64, looked: u64, copied: u64);
 }
 
-/// The result of a migration.
 #[derive(Clone, Debug)]
 pub struct Migrated {
     /// The volume after it.

@@ -11,7 +11,6 @@ use braid_store::{Geometry, StoreConfig};
 use std::io::{Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
-/// The parameters of a new disk.
 #[derive(Clone, Debug)]
 pub struct NewDisk {
     /// Its file; none for a new file in the array's folder.

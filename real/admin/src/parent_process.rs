@@ -12,7 +12,6 @@ use std::sync::Once;
 /// programs by renaming. What the system opens by this name is what this process runs, also then.
 pub const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// This program as a command.
 pub fn this_program() -> Command {
     let mut command = Command::new(THIS_PROGRAM);
     command.arg0(std::env::args_os().next().unwrap_or_else(|| "braid".into()));

@@ -20,12 +20,9 @@ const MONITOR_WAIT: Duration = Duration::from_secs(3);
 /// The monitor publishes a change within half a second.
 const SHOWN_WITHIN: Duration = Duration::from_secs(3);
 
-/// The throttle before and after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleChange {
-    /// The previous throttle.
     pub before: ThrottleReport,
-    /// The new throttle.
     pub throttle: ThrottleReport,
 }
 
@@ -103,7 +100,6 @@ pub struct RecoveryFollower {
     snapshot: ArraySnapshot,
 }
 
-/// A device that is followed.
 #[derive(Clone, Debug)]
 pub struct FollowedDevice {
     /// Its present condition.
@@ -149,7 +145,6 @@ impl Array {
 }
 
 impl RecoveryFollower {
-    /// The devices that are followed.
     pub fn devices(&self) -> impl Iterator<Item = (DeviceId, &FollowedDevice)> {
         self.followed.iter().map(|(id, device)| (*id, device))
     }

@@ -14,7 +14,6 @@ use braid_layout::VolumeDescription;
 use braid_session::Session;
 use std::path::PathBuf;
 
-/// The parameters of a replacement.
 #[derive(Clone, Debug, Default)]
 pub struct Replacement {
     /// The new file or disk; none for a new file in the array's folder.

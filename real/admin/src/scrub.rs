@@ -15,7 +15,6 @@ use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The parameters of a scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubOptions {
     /// Repair blocks with checksum errors from the rest of their stripe.
@@ -28,7 +27,6 @@ pub struct ScrubOptions {
     pub bytes_per_second: Option<u64>,
 }
 
-/// The progress of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubProgress<'a> {
     pub volume: &'a str,
@@ -72,7 +70,6 @@ pub struct Scrubbed {
     pub record: ScrubRecord,
     /// The first stripe that was examined.
     pub from: u64,
-    /// The duration of the scrub.
     pub took: Duration,
     /// True if it was stopped before the end.
     pub interrupted: bool,
@@ -274,7 +271,6 @@ impl Scrubbed {
         lost == repaired && mismatched == recomputed && self.record.lost.is_empty()
     }
 
-    /// The findings as text.
     pub fn words(&self) -> String {
         let found = &self.record.found;
         let mut parts = Vec::new();
@@ -295,7 +291,6 @@ impl Scrubbed {
         if parts.is_empty() { "no problems found".to_string() } else { parts.join("; ") }
     }
 
-    /// The events that tell the findings.
     fn events(&self) -> Vec<Event> {
         let (found, mut events) = (&self.record.found, Vec::new());
         for (device, lost) in &found.lost_of_device {
@@ -322,7 +317,6 @@ const LOOKS: u32 = 5;
 /// The result of checking a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// The number of stripes of the volume.
     pub stripes: u64,
     /// Stripes whose parity and data differ.
     pub bad: Vec<u64>,

@@ -12,7 +12,6 @@ pub use braid_namespace::Placement;
 use braid_namespace::Shards;
 use uuid::Uuid;
 
-/// The names of the placements.
 const PLACEMENTS: [(&str, Placement); 2] = [("parent", Placement::Parent), ("spread", Placement::Spread)];
 
 /// What was chosen for a new file system.
@@ -100,12 +99,10 @@ pub(crate) fn names_key(entry: &FileSystemEntry) -> Result<[u8; 16], Failure> {
     Ok(key.map_err(|_| unknown("names_key", &shards.names_key))?.into_bytes())
 }
 
-/// The placement of this name.
 pub fn placement_of(name: &str) -> Option<Placement> {
     PLACEMENTS.into_iter().find(|(known, _)| *known == name).map(|(_, placement)| placement)
 }
 
-/// The name of a placement.
 pub fn placement_name(placement: Placement) -> &'static str {
     PLACEMENTS.into_iter().find(|(_, known)| *known == placement).expect("all have names").0
 }

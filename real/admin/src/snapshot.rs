@@ -45,7 +45,6 @@ pub struct ArraySnapshot {
     pub killed: Option<Process>,
     /// Why the devices could not be asked; none if they were, or need not be.
     pub unasked: Option<Failure>,
-    /// The answer of each device.
     pub states: BTreeMap<DeviceId, DeviceState>,
     /// All hosts, except the one that took the snapshot.
     pub hosts: Vec<HostEntry>,
@@ -61,11 +60,8 @@ pub struct ArraySnapshot {
     pub now: u64,
 }
 
-/// The answer of a device.
 pub struct DeviceState {
-    /// Whether it serves.
     pub health: DeviceHealth,
-    /// Its metrics.
     pub counters: Vec<(String, u64)>,
     /// How far its wall clock is ahead of this machine's, in milliseconds; negative if it is behind; none if it did not tell.
     pub clock_ahead_millis: Option<i64>,
@@ -94,7 +90,6 @@ impl SnapshotReader {
         SnapshotReader { control, role, session: None, has_looked: false }
     }
 
-    /// Takes a snapshot.
     pub async fn look(&mut self) -> Result<ArraySnapshot, Failure> {
         let control = self.control.clone();
         let description = control.describe().await?;
@@ -186,12 +181,10 @@ impl ArraySnapshot {
         removed(self.events.iter().flatten(), kind, id)
     }
 
-    /// The monitor's report on a device.
     pub fn member_state(&self, id: DeviceId) -> Option<&DeviceReport> {
         self.monitor.as_ref()?.report.devices.iter().find(|device| device.id == id.0)
     }
 
-    /// The condition of a device.
     pub fn condition(&self, id: DeviceId) -> DeviceCondition {
         let counters = self.states.get(&id).map(|state| &state.counters);
         let absent = counters.and_then(|counters| counters.iter().find(|(name, _)| name == ABSENT_COUNTER));
@@ -221,7 +214,6 @@ impl ArraySnapshot {
         self.states.get(&id)?.counter(CORRUPT_COUNTER)
     }
 
-    /// The recovery throttle.
     pub fn throttle(&self) -> ThrottleReport {
         self.monitor.as_ref().map(|monitor| monitor.report.throttle).unwrap_or_default()
     }
@@ -231,7 +223,6 @@ impl ArraySnapshot {
         if self.unasked.is_some() { "it was not asked" } else { "it does not answer" }
     }
 
-    /// The health of the monitor.
     pub fn monitor_health(&self) -> MonitorHealth {
         let running = self.running.as_ref().and_then(|running| running.monitor.as_ref());
         let health = MonitorHealth::of(self.monitor.as_ref(), running, self.description.leases());
@@ -244,7 +235,6 @@ impl ArraySnapshot {
         }
     }
 
-    /// Whether a device serves.
     pub fn device_health(&self, id: DeviceId) -> DeviceHealth {
         let running = self.running.as_ref().and_then(|running| Some((running.device(id)?, running)));
         let process = running.and_then(|(device, running)| Some(running.process(device.pid?)));
@@ -298,7 +288,6 @@ fn ahead_of(clock: u64, asked: u64, answered: u64) -> i64 {
     signed(clock.saturating_sub(answered)) - signed(asked.saturating_sub(clock))
 }
 
-/// Asks each device for its state.
 async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) -> BTreeMap<DeviceId, DeviceState> {
     let mut asked = JoinSet::new();
     for entry in &description.devices {

@@ -409,7 +409,6 @@ fn explain(refused: &RecoveryRefused, devices: &[DeviceFacts], folder: &LocalFol
     }
 }
 
-/// The parameters of a recovery.
 #[derive(Clone, Debug, Default)]
 pub struct RecoverOptions {
     /// Only determine what would be done, without changing anything.

@@ -41,7 +41,6 @@ pub struct Status {
     pub monitor: MonitorStatus,
     /// By how many milliseconds stamps are ahead of the clock; none if it is not unusually much.
     pub stamps_ahead_millis: Option<u64>,
-    /// The recovery throttle.
     pub throttle: ThrottleReport,
     pub spares: Vec<SpareReport>,
     pub file_systems: Vec<FileSystemStatus>,
@@ -63,9 +62,7 @@ pub struct NodeStatus {
     pub pid: Option<u32>,
     /// Where NBD clients connect.
     pub nbd: String,
-    /// How often it was restarted.
     pub restarts: u64,
-    /// Why it is down.
     pub down: Option<String>,
     /// The devices that run in it now.
     pub devices: Vec<u16>,
@@ -76,11 +73,8 @@ pub struct MonitorStatus {
     #[serde(rename = "state", serialize_with = "monitor_name")]
     pub health: MonitorHealth,
     pub address: Option<String>,
-    /// Its process.
     pub pid: Option<u32>,
-    /// How often it was restarted.
     pub restarts: Option<u64>,
-    /// Its metrics since its start.
     pub counters: Option<BTreeMap<String, u64>>,
 }
 
@@ -88,9 +82,7 @@ pub struct MonitorStatus {
 pub struct DeviceStatus {
     pub id: u16,
     pub address: Option<String>,
-    /// Its process.
     pub pid: Option<u32>,
-    /// Its file or disk.
     pub file: PathBuf,
     /// Its raw size, in bytes.
     pub size_bytes: u64,
@@ -106,17 +98,14 @@ pub struct DeviceStatus {
     pub refused: Option<String>,
     #[serde(serialize_with = "condition_name")]
     pub condition: DeviceCondition,
-    /// Its condition as text.
     pub text: String,
     /// When `member_state` last changed, in milliseconds since 1970.
     pub changed_unix_millis: Option<u64>,
-    /// The progress of its resynchronisation.
     pub healing: Option<HealingStatus>,
     /// Bytes that are still to be resynchronised.
     pub bytes_left: Option<u64>,
     /// The generation of the host that resynchronises it.
     pub recovery_coordinator: Option<u32>,
-    /// The name of its disk.
     pub disk: Option<String>,
     /// The name of the disk that will fill its slot.
     pub awaited_disk: Option<String>,
@@ -132,13 +121,10 @@ pub struct DeviceStatus {
     pub response_micros: Option<u64>,
     /// Corrupt blocks that it has read since it was started.
     pub corrupt_blocks: Option<u64>,
-    /// How often it was restarted.
     pub restarts: Option<u64>,
-    /// Its metrics since its start.
     pub counters: Option<BTreeMap<String, u64>>,
 }
 
-/// The progress of the resynchronisation of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealingStatus {
     /// Bytes that have been restored.
@@ -178,7 +164,6 @@ pub struct VolumeStatus {
     pub missing_devices: Vec<u16>,
     /// If it is degraded: the devices whose failure would stop a part of it.
     pub critical_devices: Vec<u16>,
-    /// Its state as text.
     pub text: String,
     /// The ranges known to be lost.
     pub lost: Vec<ByteRange>,
@@ -193,7 +178,6 @@ pub struct VolumeStatus {
 pub struct HostStatus {
     /// Its generation; each start of a host has another one.
     pub generation: u32,
-    /// Its process.
     pub pid: u32,
     /// True if the number of the process is one of another machine or container.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -205,7 +189,6 @@ pub struct HostStatus {
     pub silent_seconds: Option<u64>,
     /// Its requests that wait because something is missing; none if there are none.
     pub waiting: Option<WaitingReport>,
-    /// Its metrics since its start.
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -220,7 +203,6 @@ impl Array {
 }
 
 impl Status {
-    /// Derived from a snapshot of the array.
     pub fn of(look: &ArraySnapshot) -> Status {
         let running = look.running.as_ref();
         let diagnosis = Diagnosis::of(look);
@@ -246,12 +228,10 @@ impl Status {
         }
     }
 
-    /// The device of that number.
     pub fn device(&self, id: DeviceId) -> Option<&DeviceStatus> {
         self.devices.iter().find(|device| device.id == id.0)
     }
 
-    /// The volume of that name.
     pub fn volume(&self, name: &str) -> Option<&VolumeStatus> {
         self.volumes.iter().find(|volume| volume.name == name)
     }
@@ -320,7 +300,6 @@ fn free_bytes(counters: &[(String, u64)]) -> Option<u64> {
 }
 
 impl HealingStatus {
-    /// Derived from the progress of a device.
     pub fn of(healing: &Healing) -> HealingStatus {
         HealingStatus {
             bytes_done: healing.done,
@@ -397,7 +376,6 @@ fn nodes(look: &ArraySnapshot) -> Vec<NodeStatus> {
     running.nodes.iter().map(status).collect()
 }
 
-/// The hosts that are not lock servers.
 fn hosts(look: &ArraySnapshot) -> impl Iterator<Item = &HostEntry> {
     look.hosts.iter().filter(|host| host.report.lock_server.is_none())
 }

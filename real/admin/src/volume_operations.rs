@@ -33,10 +33,8 @@ use std::time::{Duration, Instant};
 /// The smallest attribute volume: one bucket (docs/attribute-volumes.md).
 const ATTRIBUTE_VOLUME_BYTES_MIN: u64 = braid_objects::bucket::BUCKET_BYTES as u64;
 
-/// The result of changing a volume's ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderingChange {
-    /// The previous ordering.
     pub before: String,
     /// False if the volume had the requested ordering already.
     pub changed: bool,
@@ -150,10 +148,8 @@ fn too_small(bytes: u64) -> Failure {
 /// How long to wait until hosts have adopted a change. A suspended host adopts it when it runs again.
 const ADOPTION_WAIT: Duration = Duration::from_secs(5);
 
-/// The result of changing a volume's parity site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParitySiteChange {
-    /// The previous site.
     pub before: String,
     /// False if the volume had the requested site already.
     pub changed: bool,
@@ -211,9 +207,7 @@ const SHRINKS: &str = "cannot-shrink";
 /// The result of growing something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grown {
-    /// The size before.
     pub before: u64,
-    /// The size now.
     pub bytes: u64,
 }
 

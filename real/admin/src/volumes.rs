@@ -26,7 +26,6 @@ pub const CHUNK_BLOCKS: u64 = 16;
 /// Devices address chunks with 32 bits.
 const COMPONENT_BLOCKS_MAX: u64 = u32::MAX as u64 * CHUNK_BLOCKS;
 
-/// The parameters of a new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
     /// Its name: up to 64 letters, digits, `-`, `_` and `.`.
@@ -37,9 +36,7 @@ pub struct NewVolume {
     pub scheme: Option<RaidLevel>,
     /// Bytes in a stripe unit, from 4 KiB to 1 MiB; none for that of the array's creation.
     pub unit: Option<u64>,
-    /// The ordering of its requests.
     pub ordering: Ordering,
-    /// The atomicity of its writes.
     pub atomicity: Atomicity,
     /// Where its parity is computed; none for [`SitePolicy::OF_NEW_VOLUMES`], if devices can compute it.
     pub parity_site: Option<SitePolicy>,
@@ -143,7 +140,6 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Deletes a volume with its content.
 pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
     let description = session.control().describe().await?;
     let entry = match description.volume(name) {
@@ -345,7 +341,6 @@ pub fn computed_at_host(volume: &VolumeDescription) -> Option<&'static str> {
     }
 }
 
-/// The failure if a volume has this name.
 pub(crate) fn exists(name: &str) -> Failure {
     Failure::failed(EXISTS, format!("there is already a volume '{name}'"))
 }

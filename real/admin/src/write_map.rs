@@ -63,7 +63,6 @@ pub struct MapDevice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapBand {
     pub stripe: u64,
-    /// The rows of the stripe.
     pub rows: BlockRange,
     pub method: Method,
     /// What each device does, in the order of the ring.
@@ -81,7 +80,6 @@ pub struct Cell {
     pub device_blocks: Option<BlockRange>,
     /// True if the write updates this data, on a device that is out: it goes into the parity alone.
     pub is_lost: bool,
-    /// What is read of these blocks.
     pub reads: Vec<BlockRange>,
     /// What is sent of these blocks, and where to.
     pub sends: Option<(Sent, Receiver)>,
@@ -197,7 +195,6 @@ impl WriteMap {
         Ok(WriteMap { site, computed_at, reason, devices, awaited, bands })
     }
 
-    /// What the write transfers.
     pub fn transfers(&self) -> Transfers {
         let mut sum = Transfers::default();
         for (band, cell) in self.bands.iter().flat_map(|band| band.cells.iter().map(move |cell| (band, cell))) {

@@ -15,7 +15,6 @@ use std::str::FromStr;
 /// Where an object lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectSpace {
-    /// The device of this number.
     Device(u16),
     /// The attribute volume of this name.
     AttributeVolume(String),
@@ -31,7 +30,6 @@ pub struct ObjectName {
 /// A value as written on the command line: the value itself, or where to read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// These bytes.
     Bytes(Vec<u8>),
     /// The content of this file.
     File(PathBuf),
@@ -122,7 +120,6 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// Parses an attribute's name.
 pub fn attribute(text: &str) -> Result<AttributeName, String> {
     let both = text.split_once('.').and_then(|(page, within)| Some((number(page)?, number(within)?)));
     let (page, within) =
@@ -130,7 +127,6 @@ pub fn attribute(text: &str) -> Result<AttributeName, String> {
     Ok(AttributeName::new(page, within))
 }
 
-/// Parses a page.
 pub fn page(text: &str) -> Result<u32, String> {
     number(text).ok_or_else(|| format!("'{text}' is not a page: write a number, such as 1 or 0xf0000001"))
 }

@@ -10,7 +10,6 @@ use std::path::Path;
 /// Words of a command that name it, after the program.
 const WORDS: usize = 2;
 
-/// The events of a change.
 pub(crate) fn events(before: &ArrayDescription, after: &ArrayDescription) -> Vec<Event> {
     let mut events = of_devices(before, after);
     for volume in &after.volumes {

@@ -58,7 +58,6 @@ pub struct Overview {
     pub hosts: Vec<HostEntry>,
 }
 
-/// The leases of hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct HostLeases<'a> {
     control: &'a ControlPlane,
@@ -100,7 +99,6 @@ impl ControlPlane {
         self.in_folder(read).await
     }
 
-    /// The description.
     pub async fn describe(&self) -> Result<ArrayDescription, ControlError> {
         self.read_in_folder(LocalFolder::describe).await
     }
@@ -148,7 +146,6 @@ impl ControlPlane {
         withdraw_monitor() -> () = |folder| folder.withdraw_monitor();
         /// The record of a volume's last scrub; none if there is none, or if it can't be read.
         scrub(volume: u64) -> Option<ScrubRecord> = |folder| folder.scrub(volume);
-        /// Records the progress of a scrub.
         note_scrub(volume: u64, scrub: ScrubRecord) -> () = |folder| folder.note_scrub(volume, &scrub);
         /// Records lost ranges that something other than a scrub has found.
         note_lost(volume: u64, lost: Vec<ByteRange>) -> () = |folder| folder.note_lost(volume, &lost);
@@ -227,7 +224,6 @@ impl HostLeases<'_> {
         release(host: Generation) -> () = |folder| folder.leases().release(host);
         /// Asks a host to end. Its process sees it if it looks ([`HostLeases::is_asked_to_end`]), wherever it runs.
         ask_to_end(host: Generation) -> () = |folder| folder.leases().ask_to_end(host);
-        /// True if a host is asked to end.
         is_asked_to_end(host: Generation) -> bool = |folder| Ok(folder.leases().is_asked_to_end(host));
         /// The hosts that have leases, ascending by generation. Those are live that have renewed theirs within `length` before `now`.
         hosts(now: Moment, length: Duration) -> Vec<HostEntry> = |folder| folder.leases().hosts(&now, length);

@@ -74,7 +74,6 @@ impl LocalFolder {
         self.decide(|before| before.description.changed(change).map(|(returned, next)| (returned, Some(next))))
     }
 
-    /// Replaces the description if it is the one that was read.
     pub(crate) fn replace_after(&self, read: &Stored, next: ArrayDescription) -> Result<bool, ControlError> {
         self.decide(|before| {
             let is_it = before.bytes == read.bytes;

@@ -10,10 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     #[error("there is no array in {}", .dir.display())]
-    NoArray {
-        /// The folder that was searched.
-        dir: PathBuf,
-    },
+    NoArray { dir: PathBuf },
     #[error("there is already an array in {}", .dir.display())]
     ArrayExists { dir: PathBuf },
     /// Addresses of sockets are text, and so are the files that contain them.

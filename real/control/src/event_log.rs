@@ -18,7 +18,6 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// An entry of the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// The version of this line's format.
@@ -28,10 +27,8 @@ pub struct Event {
     /// The same time in milliseconds since 1970.
     pub unix_millis: u64,
     pub kind: EventKind,
-    /// The device concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<u16>,
-    /// The volume concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
     /// The process concerned, if any: "device d2", "the monitor".
@@ -45,7 +42,6 @@ pub struct Event {
     pub figures: BTreeMap<String, u64>,
 }
 
-/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
@@ -54,7 +50,6 @@ pub enum EventKind {
     /// A device does not answer, and the others can't serve without it.
     #[serde(alias = "device-away")]
     DeviceUnavailable,
-    /// A device is back, and is being resynchronised.
     DeviceReturning,
     /// A device is completely resynchronised, and serves.
     DeviceIn,
@@ -68,11 +63,9 @@ pub enum EventKind {
     DiskReplaced,
     /// A spare is about to fill a device's slot, or fills it now.
     SpareTaken,
-    /// The rebuild of a new disk began.
     RebuildBegun,
     /// The rebuild of a new disk ended, or its device is out again.
     RebuildEnded,
-    /// The recovery throttle changed.
     #[serde(alias = "pace-changed")]
     ThrottleChanged,
     /// A read found blocks with checksum errors.
@@ -83,7 +76,6 @@ pub enum EventKind {
     ChecksumErrorRepaired,
     /// Blocks can no longer be reconstructed.
     DataLost,
-    /// A scrub of a volume began.
     ScrubBegun,
     /// A scrub of a volume was completed or stopped.
     ScrubEnded,
@@ -109,7 +101,6 @@ pub enum EventKind {
     MigrationBegun,
     /// It was completed or abandoned.
     MigrationEnded,
-    /// The ordering of a volume was changed.
     VolumeReordered,
     FileSystemCreated,
     FileSystemDeleted,
@@ -148,12 +139,10 @@ impl Event {
         }
     }
 
-    /// The same event, concerning this device.
     pub fn of_device(self, device: u16) -> Event {
         Event { device: Some(device), ..self }
     }
 
-    /// The same event, concerning this process.
     pub fn of_process(self, process: &str) -> Event {
         Event { process: Some(process.to_string()), ..self }
     }

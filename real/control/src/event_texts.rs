@@ -74,20 +74,15 @@ pub fn flapping_words(outages: u32, stays_out_millis: Option<u64>) -> String {
 }
 
 of_device! {
-    /// A device does not answer, and is needed.
     device_unavailable() = DeviceUnavailable, |id| "device {id} does not answer, and the others can't serve without it";
-    /// A device that was unavailable answers again.
     device_answers_again() = DeviceIn, |id| "device {id} answers again";
-    /// A device returns with the disk that it had.
     device_returning() = DeviceReturning, |id| "device {id} is back, and is resynchronised";
-    /// A device returns with another disk.
     device_returning_with_another_disk() = DeviceReturning,
         |id| "device {id} has another disk than before, and is rebuilt";
     /// A device was out between two reports of the monitor.
     device_returning_after_a_moment() = DeviceReturning, |id| "device {id} was out for a moment, and is back";
     /// A device is in, but its resynchronisation was not observed.
     device_in_unobserved() = DeviceIn, |id| "device {id} is in and up to date";
-    /// The rebuild of a device began.
     rebuild_begun() = RebuildBegun, |id| "the rebuild of device {id} begins";
 }
 
@@ -97,13 +92,11 @@ pub fn device_in(device: u16, restored: Restored) -> Event {
     restored.figures_of(about_device(device, EventKind::DeviceIn, text))
 }
 
-/// The rebuild of a device was completed.
 pub fn rebuild_ended(device: u16, restored: Restored) -> Event {
     let text = |id| format!("the rebuild of device {id} has ended: {}", restored.text());
     restored.figures_of(about_device(device, EventKind::RebuildEnded, text))
 }
 
-/// The device that was rebuilt is out again.
 pub fn rebuild_stopped(device: u16, restored: Restored) -> Event {
     let text = |id| {
         format!(
@@ -116,19 +109,13 @@ pub fn rebuild_stopped(device: u16, restored: Restored) -> Event {
 // The slot of a device and its disk.
 
 of_device! {
-    /// An operator took a device out.
     device_taken_out() = DeviceHeld, |id| "device {id} was taken out by an operator, and stays out";
-    /// An operator allowed a device to return.
     device_allowed_to_return() = DeviceHeld, |id| "device {id} was allowed to return by an operator";
-    /// Further slots of a disk can't be written.
     disk_errors(bad_slots: u32) = DiskErrors,
         |id| "{bad_slots} slots of the disk of device {id} can't be written, and are no longer used";
-    /// Another disk was requested for a slot that is still in use.
     disk_to_be_replaced(disk: &str) = DiskReplaced,
         |id| "disk {disk} will fill the slot of device {id} as soon as the others can serve without it";
-    /// Another disk fills a slot.
     disk_replaced(disk: &str) = DiskReplaced, |id| "disk {disk} now fills the slot of device {id}";
-    /// A spare fills a slot.
     spare_taken(disk: &str) = SpareTaken, |id| "spare {disk} now fills the slot of device {id}";
     /// The disk in a slot is not allowed to serve; `reason` is the monitor's.
     device_refused(reason: &str) = DeviceRefused, |id| "device {id} is refused: {reason}";
@@ -155,14 +142,12 @@ pub fn throttle_changed(before: &str, now: &str, bytes_per_second: u64) -> Event
     Event::now(EventKind::ThrottleChanged, text).with("bytes_per_second", bytes_per_second)
 }
 
-/// Requests found blocks of a device with checksum errors.
 pub fn checksum_errors_found(device: u16, requests: u64) -> Event {
     let text =
         |id| format!("{requests} requests found blocks of device {id} with checksum errors, and reconstructed them");
     about_device(device, EventKind::ChecksumErrorFound, text).with("requests", requests)
 }
 
-/// Blocks with checksum errors were repaired after requests had found them.
 pub fn checksum_errors_repaired(blocks: u64) -> Event {
     let text = format!("{blocks} blocks with checksum errors were repaired");
     Event::now(EventKind::ChecksumErrorRepaired, text).with("blocks", blocks)
@@ -179,7 +164,6 @@ pub fn range_not_restored(device: u16, volume: &str, range: ByteRange) -> Event 
 
 // Scrubs.
 
-/// A scrub begins, or continues with the stripe `from`.
 pub fn scrub_begun(volume: &str, from: u64, stripes: u64) -> Event {
     let text = match from {
         0 => "a scrub begins".to_string(),
@@ -188,19 +172,16 @@ pub fn scrub_begun(volume: &str, from: u64, stripes: u64) -> Event {
     Event::now(EventKind::ScrubBegun, text).of_volume(volume)
 }
 
-/// A scrub found blocks of a device with checksum errors.
 pub fn scrub_found_checksum_errors(volume: &str, device: u16, blocks: u64) -> Event {
     let text = |id| format!("a scrub found {blocks} blocks of device {id} with checksum errors");
     about_device(device, EventKind::ChecksumErrorFound, text).of_volume(volume).with("blocks", blocks)
 }
 
-/// A scrub repaired blocks with checksum errors.
 pub fn scrub_repaired_checksum_errors(volume: &str, blocks: u64) -> Event {
     let text = format!("a scrub repaired {blocks} blocks with checksum errors");
     Event::now(EventKind::ChecksumErrorRepaired, text).of_volume(volume).with("blocks", blocks)
 }
 
-/// A scrub found a range that can't be reconstructed.
 pub fn scrub_found_lost_range(volume: &str, range: ByteRange) -> Event {
     let text = format!("bytes {} to {} are lost", range.offset, range.offset + range.length - 1);
     let event = Event::now(EventKind::DataLost, text).of_volume(volume);
@@ -225,13 +206,11 @@ pub fn scrub_ended(
 
 // Space. The figures change, and the texts do not: so a repetition is known.
 
-/// A device has no space for objects.
 pub fn device_full(device: u16, requests: u64) -> Event {
     let text = |id| format!("device {id} has no space left for objects and attributes, and refuses requests");
     about_device(device, EventKind::SpaceRefused, text).with("requests", requests)
 }
 
-/// A write to a volume was refused for want of space.
 pub fn volume_full(volume: &str, is_of_attributes: bool, requests: u64) -> Event {
     let text = match is_of_attributes {
         true => format!(
@@ -244,7 +223,6 @@ pub fn volume_full(volume: &str, is_of_attributes: bool, requests: u64) -> Event
     Event::now(EventKind::SpaceRefused, text).of_volume(volume).with("requests", requests)
 }
 
-/// A file system is full.
 pub fn file_system_full(file_system: &str, requests: u64) -> Event {
     let text = format!("file system {file_system} has no space left for bytes or names, and refuses requests");
     Event::now(EventKind::SpaceRefused, text).with("requests", requests)
@@ -265,7 +243,6 @@ pub fn lease_ended(host: Generation, role: &str) -> Event {
     by_this_command(Event::now(EventKind::HostFenced, text).with("host", host.0.into()))
 }
 
-/// A mount goes on with a new host.
 pub fn mount_replaced(file_system: &str, directory: &str, old: Generation, new: Generation) -> Event {
     let text = format!(
         "the mount of {file_system} on {directory} goes on as host {new}, because host {old} was fenced: files that were open answer errors"

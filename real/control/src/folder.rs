@@ -51,12 +51,10 @@ impl LocalFolder {
         LocalFolder { dir: dir.to_path_buf() }
     }
 
-    /// The path of the folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The absolute path of the folder.
     pub fn absolute(&self) -> PathBuf {
         self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone())
     }

@@ -74,7 +74,6 @@ impl LocalFolder {
     }
 }
 
-/// The leases of hosts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaseFiles<'a> {
     folder: &'a LocalFolder,
@@ -314,7 +313,6 @@ impl LeaseFiles<'_> {
         }
     }
 
-    /// The hosts with lease files.
     fn leased(&self) -> Result<Vec<Generation>, ControlError> {
         let dir = self.folder.path(HOSTS);
         let mut leased = Vec::new();

@@ -90,7 +90,6 @@ pub struct LeaseReport {
 /// Progress of a host that resynchronises a returning device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryReport {
-    /// The returning device.
     pub device: u16,
     /// Bytes of volumes that are still to be examined; none while that is being determined.
     pub left: Option<u64>,
@@ -99,7 +98,6 @@ pub struct RecoveryReport {
     pub lost: BTreeMap<u64, Vec<ByteRange>>,
 }
 
-/// A lock server that is running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockService {
     pub id: u16,
@@ -110,7 +108,6 @@ pub struct LockService {
 /// A metadata server that owns its file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetadataService {
-    /// The number of the file system.
     pub file_system: u16,
     /// Its address: `HOST:PORT` or `unix:PATH`.
     pub address: String,
@@ -131,7 +128,6 @@ pub struct MetadataService {
     pub locks: Vec<LockCounts>,
 }
 
-/// The locks of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockCounts {
     pub held: u64,
@@ -153,7 +149,6 @@ pub struct WaitingReport {
 /// A file system that is mounted in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountReport {
-    /// The number of the file system.
     pub file_system: u16,
     /// The directory, without symbolic links. Bytes that are not UTF-8 are U+FFFD.
     pub directory: String,

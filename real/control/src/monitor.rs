@@ -17,7 +17,6 @@ pub fn monitor_file() -> PathBuf {
     MONITOR_STATE.into()
 }
 
-/// The content of the monitor's report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MonitorReport {
@@ -26,15 +25,12 @@ pub struct MonitorReport {
     /// The newest revision of the description whose volumes the monitor knows. The monitor takes no device out without which a volume of
     /// that revision could not be served.
     pub revision: u64,
-    /// The current epoch.
     pub epoch: u32,
     pub devices: Vec<DeviceReport>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<SpareReport>,
-    /// The file systems that have an owner.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub file_systems: Vec<FileSystemReport>,
-    /// The recovery throttle.
     #[serde(default, alias = "pace")]
     pub throttle: ThrottleReport,
     /// How far the array's stamps are ahead of the monitor's wall clock, in milliseconds; absent if they are not ahead.
@@ -154,7 +150,6 @@ pub struct HealingReport {
     pub bytes_per_second: Option<u64>,
 }
 
-/// The membership state of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportedState {
@@ -173,7 +168,6 @@ pub enum ReportedState {
 /// The last report of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorEntry {
-    /// The monitor's process.
     pub process: Process,
     /// The time since the report was made; none if in another boot.
     pub age: Option<Duration>,

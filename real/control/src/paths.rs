@@ -14,11 +14,9 @@ pub(crate) const MONITOR: &str = "monitor.json";
 pub(crate) const MONITOR_STATE: &str = "monitor.state";
 pub(crate) const EVENTS: &str = "events.jsonl";
 pub(crate) const EVENTS_BEFORE: &str = "events.1.jsonl";
-/// The folder of sockets.
 pub const SOCKETS: &str = "run";
 pub(crate) const HOSTS: &str = "hosts";
 pub(crate) const SCRUBS: &str = "scrubs";
-/// The folder of logs.
 pub(crate) const LOGS: &str = "logs";
 /// Files of the folder, but for those of lock servers, of events and of devices.
 pub(crate) const FOLDER_FILES: [&str; 9] =

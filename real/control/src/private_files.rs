@@ -5,9 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The mode of a new file.
 pub const FILE_MODE: u32 = 0o600;
-/// The mode of a new folder.
 pub const FOLDER_MODE: u32 = 0o700;
 /// What group and others need in order to change a file.
 const WRITE_OF_OTHERS: u32 = 0o022;

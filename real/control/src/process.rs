@@ -57,7 +57,6 @@ impl FolderIdentity {
 /// Why a process is not told anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTold {
-    /// It has ended.
     Ended,
     /// It runs elsewhere, or it can't be said which process it is.
     Elsewhere,
@@ -90,7 +89,6 @@ impl Origin {
 }
 
 impl Process {
-    /// This process.
     pub fn own() -> Process {
         Process::new(std::process::id(), Origin::own())
     }
@@ -162,7 +160,6 @@ impl Process {
         matches!(self.open(), Err(NotTold::Ended))
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) -> Result<(), NotTold> {
         // Without the time of its beginning, the number may have been used again.
         if !self.is_of_original && self.origin.as_ref().is_none_or(|origin| origin.began.is_none()) {

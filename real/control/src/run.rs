@@ -42,7 +42,6 @@ pub struct RunningDaemon {
     pub address: String,
     /// Its process; none while it is down.
     pub pid: Option<u32>,
-    /// How often it was restarted.
     pub restarts: u64,
     /// Why it is down; none while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +95,6 @@ impl RunningSet {
         Process::new(self.supervisor, self.origin.clone())
     }
 
-    /// The process of a daemon.
     pub fn process(&self, pid: u32) -> Process {
         self.supervisor().sibling(pid)
     }

@@ -15,7 +15,6 @@ use std::path::PathBuf;
 pub struct ScrubRecord {
     /// The first stripe that has not been checked.
     pub next_stripe: u64,
-    /// The number of stripes of the volume.
     pub stripes: u64,
     /// When the scrub began, in milliseconds since 1970.
     pub begun: u64,
@@ -26,14 +25,12 @@ pub struct ScrubRecord {
     pub repair: bool,
     /// True if redundancy that did not match was computed anew.
     pub recompute: bool,
-    /// The findings so far.
     pub found: ScrubFindings,
     /// Ranges known to be lost for good: found by this scrub, by the previous one where this one has not come yet, and by rebuilds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<ByteRange>,
 }
 
-/// The findings of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubFindings {
     /// Rows that were checked.
@@ -62,7 +59,6 @@ pub struct ScrubFindings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ByteRange {
     pub offset: u64,
-    /// Bytes.
     pub length: u64,
 }
 

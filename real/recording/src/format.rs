@@ -34,7 +34,6 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 pub struct Header {
     /// The build that recorded: another one may have other effects.
     pub build: String,
-    /// The kind of machine.
     pub role: String,
     /// The machine's configuration, as its role encodes it.
     pub config: Vec<u8>,
@@ -80,7 +79,6 @@ pub(crate) enum Entry<R> {
     Adjustment(Vec<u8>),
 }
 
-/// An input of a machine.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum RecordedInput<R> {
     Start,
@@ -270,7 +268,6 @@ fn put_command(command: &DiskCommand, to: &mut Vec<u8>) {
     }
 }
 
-/// Appends a record.
 pub(crate) fn put_record(value: &impl Serialize, to: &mut Vec<u8>) {
     let payload = encode(value);
     to.extend_from_slice(&(payload.len() as u32).to_le_bytes());

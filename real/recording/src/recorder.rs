@@ -25,7 +25,6 @@ pub struct RecordingRequest {
     pub limit: u64,
 }
 
-/// A recording under way.
 #[derive(Debug)]
 pub struct Recorder {
     /// None once the limit is reached, or the file can't be written.

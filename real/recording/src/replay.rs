@@ -22,7 +22,6 @@ pub struct Opened {
     records: BufReader<File>,
 }
 
-/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
     /// The steps that were run again, with that of the difference.
@@ -32,7 +31,6 @@ pub struct Replayed {
     pub end: End,
 }
 
-/// How a replay has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// All steps have the recorded effects.
@@ -68,7 +66,6 @@ enum Read1<T> {
 }
 
 impl Opened {
-    /// Opens a recording.
     pub fn open(path: &Path) -> io::Result<Result<Opened, HeaderError>> {
         let mut records = BufReader::with_capacity(1 << 20, File::open(path)?);
         let mut prefix = [0; PREFIX_BYTES];
@@ -151,7 +148,6 @@ where
     Ok(Replayed { steps, adjustments, end })
 }
 
-/// Reads the next record.
 fn next<T: for<'de> Deserialize<'de>>(records: &mut impl Read) -> io::Result<Read1<T>> {
     let mut head = [0; 8];
     match read_fully(records, &mut head)? {

@@ -31,7 +31,6 @@ pub struct ServiceReport {
     pub counters: Metrics,
 }
 
-/// Drives the control part of a host.
 pub(crate) struct ControlDriver {
     pub control: ControlPlane,
     pub generation: Generation,
@@ -63,7 +62,6 @@ pub(crate) struct Reports {
 }
 
 impl ControlDriver {
-    /// Runs until the host is lost.
     pub async fn run(mut self, losing: watch::Sender<Option<Loss>>) {
         let mut event = HostEvent::Wake;
         let mut unrenewed = None;

@@ -74,7 +74,6 @@ impl CorruptionReporter {
 }
 
 impl StatusDiff {
-    /// True if there is nothing to report.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty() && self.lost.is_empty()
     }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 /// The most ranges of a volume that a lease lists.
 const LOST_SHOWN_MAX: usize = 64;
 
-/// Read access to a host.
 #[derive(Clone)]
 pub struct HostView {
     host: View<HoldingHost<Host>>,
@@ -133,7 +132,6 @@ pub fn cpu_micros() -> u64 {
     used.tv_sec as u64 * 1_000_000 + used.tv_nsec as u64 / 1000
 }
 
-/// The counters of a shell.
 pub fn of_shell(shell: &Counters) -> impl Iterator<Item = (String, u64)> {
     shell.list().into_iter().map(|(name, value)| (name.to_string(), value))
 }

@@ -28,7 +28,6 @@ impl Metrics {
         self.0
     }
 
-    /// Adds the counters of another process.
     pub fn add(&mut self, other: &Metrics) {
         for (name, value) in &other.0 {
             *self.0.entry(name.clone()).or_default() += value;

@@ -226,7 +226,6 @@ impl Session {
         &self.control
     }
 
-    /// The generation of this host.
     pub fn generation(&self) -> Generation {
         self.generation
     }

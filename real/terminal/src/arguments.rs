@@ -31,7 +31,6 @@ pub struct Common {
 }
 
 impl Common {
-    /// The control plane of the array in question.
     pub fn control(&self) -> ControlPlane {
         ControlPlane::at(&self.array)
     }
@@ -95,7 +94,6 @@ pub fn limit(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads a size for an argument.
 pub fn size(text: &str) -> Result<u64, String> {
     braid_base::units::parse_size(text).map_err(|error| error.to_string())
 }
@@ -103,7 +101,6 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// The smallest memory budget of a process, in bytes.
 const MEMORY_MIN: u64 = 64 << 20;
 
-/// Reads a memory budget for an argument.
 fn memory(text: &str) -> Result<u64, String> {
     match size(text)? {
         bytes if bytes < MEMORY_MIN => Err("a process needs 64MiB at least".to_string()),

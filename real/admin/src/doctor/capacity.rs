@@ -223,7 +223,6 @@ fn lacks_metadata_room(process: &Process, text: &str) -> bool {
     text.contains(&format!("file system {name} ")) && percent >= NEARLY_FULL
 }
 
-/// The memory of each process.
 pub fn memory(examination: &Examination, found: &mut Findings) {
     for Process { subject, pid, counters, .. } in &examination.processes {
         // A command that has just begun has published nothing yet.

@@ -30,7 +30,6 @@ pub enum FileFault {
     Unknown(String),
 }
 
-/// Looks at the file of a device.
 pub fn fault_of(look: &ArraySnapshot, entry: &DeviceEntry) -> Option<FileFault> {
     let (path, size) = current_file(look, entry);
     let process = |running: &RunningSet| Some(running.process(running.device(DeviceId(entry.id))?.pid?));

@@ -47,7 +47,6 @@ pub struct Examination<'a> {
 /// How long a crash of a daemon, and want of space, is reported.
 const LATELY: Duration = Duration::from_secs(24 * 3600);
 
-/// A process of the array.
 #[derive(Clone, Debug)]
 pub struct Process {
     pub subject: Subject,
@@ -70,7 +69,6 @@ pub enum Program {
     Unknown(String),
 }
 
-/// The free space of a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
     /// The file or folder of the array that lies there.

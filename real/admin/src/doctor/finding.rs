@@ -5,7 +5,6 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
 
-/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -43,7 +42,6 @@ pub enum Subject {
     Process(String),
     /// A host, with its role.
     Host(Generation, String),
-    /// A file or folder.
     File(PathBuf),
 }
 
@@ -64,7 +62,6 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Something that a check has found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub severity: Severity,
@@ -76,7 +73,6 @@ pub struct Finding {
     pub action: Option<String>,
 }
 
-/// What one check reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
     pub name: &'static str,
@@ -119,7 +115,6 @@ impl Findings {
         self.not_checked.push(format!("{subject}: {why}"));
     }
 
-    /// The report of the check of this name.
     pub fn report(self, name: &'static str, looks_at: &'static str) -> CheckReport {
         CheckReport { name, looks_at, findings: self.findings, not_checked: self.not_checked }
     }

@@ -21,7 +21,6 @@ pub enum FileSystem {
     Unlisted,
 }
 
-/// Which file it is.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub file_system: FileSystem,

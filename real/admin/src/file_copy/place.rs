@@ -18,7 +18,6 @@ const OWNER_ONLY: u16 = 0o700;
 /// The unit of `st_blocks`.
 const SECTOR_BYTES: u64 = 512;
 
-/// A place of files.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// On this machine.
@@ -35,7 +34,6 @@ pub struct MountedPlace {
     path: PathBuf,
 }
 
-/// What is at a place.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub identity: Identity,

@@ -13,7 +13,6 @@ use braid_client::recipes::queue::{Claimed, Queue, Renewed};
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// What is held.
 pub enum ActiveHold {
     Lock(Grant),
     /// The turn of a ticket.
@@ -23,7 +22,6 @@ pub enum ActiveHold {
     Item(Item),
 }
 
-/// A claimed item of a queue.
 pub struct Item {
     /// The queue, whose lease is that of the claim.
     pub queue: Queue,
@@ -166,7 +164,6 @@ impl ActiveHold {
         })
     }
 
-    /// Renews the hold for another lease.
     pub async fn renew(&self, space: &Space) -> Result<ActiveHold, Failure> {
         match self {
             ActiveHold::Lock(grant) => space.run(grant.renew()).await?.map(ActiveHold::Lock).map_err(of_lock),
@@ -196,7 +193,6 @@ impl ActiveHold {
     }
 }
 
-/// The failure for an error of a lock.
 pub fn of_lock(error: LockError) -> Failure {
     match error {
         LockError::RequestFailure(inner) => failure(inner),
@@ -206,7 +202,6 @@ pub fn of_lock(error: LockError) -> Failure {
     }
 }
 
-/// The failure for an error of a counter.
 pub fn of_counter(error: CounterError) -> Failure {
     match error {
         CounterError::RequestFailure(inner) => failure(inner),
@@ -216,7 +211,6 @@ pub fn of_counter(error: CounterError) -> Failure {
     }
 }
 
-/// The failure for an error of a leadership.
 pub fn of_lead(error: FailOverError) -> Failure {
     match error {
         FailOverError::RequestFailure(inner) => failure(inner),

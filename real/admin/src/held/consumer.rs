@@ -26,7 +26,6 @@ pub struct Consumer<'a> {
     pub command: HeldCommand<'a>,
 }
 
-/// The result of a consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Consumed {
     /// Items whose command has succeeded.

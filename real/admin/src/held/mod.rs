@@ -20,7 +20,6 @@ use braid_client::recipes::RequestFailure;
 use rustix::process::Signal;
 use std::process::ExitStatus;
 
-/// The failure for an error of a structure.
 pub fn failure(failure: RequestFailure) -> Failure {
     match failure {
         RequestFailure::Refused(failure) => ClientError::from(failure).into(),

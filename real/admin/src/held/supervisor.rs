@@ -115,7 +115,6 @@ pub fn execute(parent: u32, words: &[OsString]) -> Result<(std::io::Error, u8), 
     Ok((error, if found { NOT_RUN } else { NOT_FOUND } as u8))
 }
 
-/// The children of this process.
 fn children() -> std::io::Result<Vec<Pid>> {
     let mut children = Vec::new();
     for task in std::fs::read_dir("/proc/self/task")? {

@@ -262,7 +262,6 @@ async fn list(arguments: &List, object: &Object, as_json: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// Parses an assignment to an attribute.
 fn assignment(text: &str) -> Result<(AttributeName, Written), String> {
     let (name, value) = text
         .split_once('=')

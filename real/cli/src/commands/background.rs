@@ -19,7 +19,6 @@ pub async fn start(has_json: bool, signals: &mut Signals) -> Result<Value, Failu
     }
 }
 
-/// The announcement as text.
 pub fn text_of(said: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
     let how = if said["created"] == true { "was created" } else { "was opened" };

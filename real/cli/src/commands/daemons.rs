@@ -108,7 +108,6 @@ pub fn listen_at(listen: Option<Address>, control: &ControlPlane, node: NodeId) 
     }
 }
 
-/// Serves locks until it is asked to end.
 pub async fn lockd(LockServer { id, daemon: options }: LockServer, common: &Common) -> Result<ExitCode, Failure> {
     let mut signals = options.begin()?;
     let (control, node) = (common.control(), LockServerId(id));
@@ -176,7 +175,6 @@ pub struct NbdServer {
     child_of: Option<u32>,
 }
 
-/// Serves until it is asked to end.
 pub async fn nbd(arguments: NbdServer, common: &Common) -> Result<ExitCode, Failure> {
     parent_process::die_with(arguments.child_of)?;
     let mut signals = Signals::catch()?;

@@ -32,7 +32,6 @@ pub struct Arguments {
     verbose: bool,
 }
 
-/// Examines the array, and prints the findings.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let diagnosis = Array::of(common.control()).diagnose().await?;
     let json = serde_json::to_value(&diagnosis).expect("our own types have a JSON form");

@@ -27,7 +27,6 @@ pub struct Arguments {
     lines: usize,
 }
 
-/// Prints the events.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut stream = Array::of(common.control()).events().await?;
     if let Some(refusal) = common.control().local().refusal() {
@@ -60,13 +59,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
 }
 
-/// Formats an event.
 fn line(event: &Event) -> String {
     let volume = event.volume.as_ref().map(|volume| format!("{volume}: ")).unwrap_or_default();
     format!("{}  {:<16}  {volume}{}\n", event.time, event.kind.name(), event.text)
 }
 
-/// Parses an age.
 fn age(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not an age: write a number and a unit, such as 90s, 15m, 2h or 7d");
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -47,14 +47,12 @@ struct Growth {
     size: Option<u64>,
 }
 
-/// Grows a volume.
 pub async fn of_volume(arguments: VolumeArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     let grow = async |name: &str, size, tell: &dyn Fn(&str)| array.grow_volume(name, size, tell).await;
     run("volume", arguments.growth, common, grow).await
 }
 
-/// Grows a file system.
 pub async fn of_file_system(arguments: FileSystemArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     let grow = async |name: &str, size, tell: &dyn Fn(&str)| array.grow_file_system(name, size, tell).await;

@@ -57,7 +57,6 @@ pub struct RecoverArgs {
     from: Vec<PathBuf>,
 }
 
-/// Recreates the state.
 async fn recover(arguments: RecoverArgs, common: &Common) -> Result<ExitCode, Failure> {
     let RecoverArgs { dry_run, without, from } = arguments;
     let options =

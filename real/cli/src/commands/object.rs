@@ -318,7 +318,6 @@ pub struct Guarding {
     pub guard: Option<TokenGuard>,
 }
 
-/// Parses a guard.
 fn guard(text: &str) -> Result<TokenGuard, String> {
     let wrong = || format!("'{text}' is not a guard: write ATTRIBUTE=TOKEN, such as 2.1=17");
     let (name, token) = text.split_once('=').ok_or_else(wrong)?;

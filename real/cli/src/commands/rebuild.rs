@@ -73,7 +73,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
 }
 
-/// Changes the recovery throttle.
 async fn set_throttle(common: &Common, change: impl FnOnce(&mut ThrottleReport)) -> Result<ExitCode, Failure> {
     let ThrottleChange { before, throttle } = Array::of(common.control()).set_throttle(change).await?;
     report::done(
@@ -146,7 +145,6 @@ async fn follow(array: &Array, only: Option<DeviceId>, as_json: bool) -> Result<
     Ok(if lost { ExitCode::from(Exit::DataLost as u8) } else { ExitCode::SUCCESS })
 }
 
-/// A progress bar for each device.
 #[derive(Default)]
 struct Bars {
     all: MultiProgress,

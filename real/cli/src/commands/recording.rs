@@ -42,7 +42,6 @@ pub struct ReplayArgs {
     file: PathBuf,
 }
 
-/// Replays, and prints the result.
 pub fn replay(arguments: &ReplayArgs, common: &Common) -> Result<ExitCode, Failure> {
     let file = replay_file(&arguments.file)?;
     report::print(common.json, to_json(&file), || to_text(&file));

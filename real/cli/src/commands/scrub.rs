@@ -45,7 +45,6 @@ pub struct Arguments {
 /// Ranges that are listed in text output.
 const NAMED: usize = 16;
 
-/// Scrubs the volumes, and prints the findings.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { volume, repair, recompute, again, rate: bytes_per_second } = arguments;
     let options = ScrubOptions { repair, recompute, again, bytes_per_second };

@@ -83,7 +83,6 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script.
 pub fn completions(arguments: CompletionsArgs, command: clap::Command) -> Result<ExitCode, Failure> {
     let mut command = match self::outline().and_then(|outline| outline::to_command(&outline)) {
         Some(simulator) => command.mut_subcommand(NAME, |ours| match ours.get_about().cloned() {

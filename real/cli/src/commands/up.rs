@@ -172,7 +172,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// The announcement as JSON.
 fn json_of(ready: &Ready) -> serde_json::Value {
     let exported = ready.exported();
     let volumes = exported.iter().map(|volume| {
@@ -200,7 +199,6 @@ fn json_of(ready: &Ready) -> serde_json::Value {
     })
 }
 
-/// The announcement as text.
 fn text_of(ready: &Ready) -> String {
     let dir = ready.control.place().display();
     let layout = &ready.description.creation.layout;

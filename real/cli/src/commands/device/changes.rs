@@ -51,7 +51,6 @@ pub struct AddArgs {
     yes: bool,
 }
 
-/// Adds the device.
 pub async fn add(arguments: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
     let AddArgs { path, size, domain, spare, overwrite, yes } = arguments;
     let array = Array::of(common.control());
@@ -120,7 +119,6 @@ pub struct ReadmitArgs {
     wait: bool,
 }
 
-/// Takes the device out.
 pub async fn fail(arguments: FailArgs, common: &Common) -> Result<ExitCode, Failure> {
     let id = arguments.device;
     Array::of(common.control()).fail_device(id, arguments.yes).await?;
@@ -133,7 +131,6 @@ pub async fn fail(arguments: FailArgs, common: &Common) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// Allows the device to return.
 pub async fn readmit(arguments: ReadmitArgs, common: &Common) -> Result<ExitCode, Failure> {
     let ReadmitArgs { device: id, wait } = arguments;
     let member_state = Array::of(common.control()).readmit_device(id, wait).await?;
@@ -205,7 +202,6 @@ fn old_file(previous: &Path, when: &str) -> String {
     }
 }
 
-/// Replaces the disk.
 pub async fn replace(arguments: ReplaceArgs, common: &Common) -> Result<ExitCode, Failure> {
     let ReplaceArgs { device: id, path, with_spare, size, overwrite, yes, lose, wait } = arguments;
     let array = Array::of(common.control());
@@ -261,7 +257,6 @@ pub struct RemoveArgs {
     which: String,
 }
 
-/// Removes the device.
 pub async fn remove(arguments: RemoveArgs, common: &Common) -> Result<ExitCode, Failure> {
     let which = arguments.which;
     let path = Array::of(common.control()).remove_device(&which).await?;

@@ -40,7 +40,6 @@ pub struct CreateArgs {
     yes: bool,
 }
 
-/// Creates the device.
 pub fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, Failure> {
     let CreateArgs { file, size, array_id: array, id, overwrite, yes } = arguments;
     if let Some(folder) = answer_of(&file, ANSWER_WAIT, folder_of_array)?.filter(|_| overwrite) {
@@ -65,7 +64,6 @@ pub struct InspectArgs {
     file: PathBuf,
 }
 
-/// Prints the metadata.
 pub fn inspect(arguments: InspectArgs, common: &Common) -> Result<ExitCode, Failure> {
     let device = DeviceFile::open_to_look(&arguments.file)?;
     let superblock = device.superblock();
@@ -115,7 +113,6 @@ pub struct CheckArgs {
 /// Damaged blocks that are listed.
 const NAMED: usize = 16;
 
-/// Reads all blocks, and prints the result.
 pub fn check(arguments: CheckArgs, common: &Common) -> Result<ExitCode, Failure> {
     let device = DeviceFile::open(&arguments.file, Default::default())?;
     let bar = output::progress(0, "blocks");
@@ -152,7 +149,6 @@ pub fn check(arguments: CheckArgs, common: &Common) -> Result<ExitCode, Failure>
     Ok(if found.damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
 }
 
-/// Parses the number of an array.
 pub fn array_id(text: &str) -> Result<ArrayId, String> {
     braid_control::parse_array_id(text)
         .ok_or_else(|| format!("'{text}' is not a UUID; `braid status` shows that of the array"))

@@ -16,7 +16,6 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub struct ListArgs {}
 
-/// Prints the list.
 pub async fn list(_: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     let devices = array.devices().await?;
@@ -94,7 +93,6 @@ pub struct LocateArgs {
     offset: Option<u64>,
 }
 
-/// Prints the locations.
 pub async fn locate(arguments: LocateArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     match (arguments.device, arguments.volume, arguments.offset) {

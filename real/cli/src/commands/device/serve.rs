@@ -53,7 +53,6 @@ pub struct Arguments {
     child_of: Option<u32>,
 }
 
-/// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     parent_process::die_with(arguments.child_of)?;
     memory::keep();

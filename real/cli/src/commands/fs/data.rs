@@ -124,7 +124,6 @@ pub struct Mounts<'a> {
 }
 
 impl Mounts<'_> {
-    /// The file system of a target.
     pub async fn of(&mut self, target: &Target) -> Result<Files, Failure> {
         let name = &target.file_system;
         if let Some(files) = self.by_name.get(name) {

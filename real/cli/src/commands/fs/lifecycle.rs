@@ -52,7 +52,6 @@ pub struct CreateArgs {
     grouping: Option<Grouping>,
 }
 
-/// Creates the file system.
 pub async fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     let CreateArgs { servers, placement, commit_protocol: protocol, grouping, .. } = arguments;
@@ -100,7 +99,6 @@ pub struct DeleteArgs {
     force: bool,
 }
 
-/// Deletes the file system after confirmation.
 pub async fn delete(arguments: DeleteArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     let DeleteArgs { name, yes, force } = &arguments;

@@ -58,7 +58,6 @@ pub struct Unmount {
     force: bool,
 }
 
-/// Mounts the file system.
 pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failure> {
     let Mount { name, directories, foreground, unavailable, recording, detached } = &arguments;
     let recording = recording.request();
@@ -103,7 +102,6 @@ fn shown(directory: &Path) -> String {
     quoting::shown(directory.as_os_str().as_encoded_bytes())
 }
 
-/// Unmounts the folders.
 pub async fn unmount(arguments: Unmount, common: &Common) -> Result<ExitCode, Failure> {
     let mut unmounted = Vec::new();
     for directory in &arguments.directories {

@@ -45,7 +45,6 @@ pub struct CommitmentArgs {
     grouping: Option<Grouping>,
 }
 
-/// Changes the setting.
 pub async fn set_commitment(arguments: CommitmentArgs, common: &Common) -> Result<ExitCode, Failure> {
     let CommitmentArgs { name, protocol, grouping } = arguments;
     let now = file_systems::set_commitment(&common.control(), &name, protocol, grouping).await?;
@@ -57,12 +56,10 @@ pub async fn set_commitment(arguments: CommitmentArgs, common: &Common) -> Resul
     })
 }
 
-/// Parses the name of a protocol.
 pub fn protocol(text: &str) -> Result<Protocol, String> {
     Protocol::from_name(text).ok_or_else(|| "write prn, prc, ep or 1pc".to_string())
 }
 
-/// Parses the name of a grouping.
 pub fn grouping(text: &str) -> Result<Grouping, String> {
     Grouping::from_name(text).ok_or_else(|| "write none, log or operations".to_string())
 }
@@ -83,7 +80,6 @@ pub struct EvictionArgs {
     after: Duration,
 }
 
-/// Changes the setting.
 pub async fn set_eviction(arguments: EvictionArgs, common: &Common) -> Result<ExitCode, Failure> {
     let EvictionArgs { name, after } = arguments;
     let seconds = after.as_secs();

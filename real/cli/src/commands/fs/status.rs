@@ -23,7 +23,6 @@ pub struct StatusArgs {
     name: Option<String>,
 }
 
-/// Prints the status.
 pub async fn status(arguments: StatusArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     let description = array.control().describe().await?;
@@ -154,7 +153,6 @@ pub struct CheckArgs {
     name: String,
 }
 
-/// Checks the file system, and prints the result.
 pub async fn check(arguments: CheckArgs, common: &Common) -> Result<ExitCode, Failure> {
     let name = &arguments.name;
     let found = Array::of(common.control()).check_file_system(name).await?;

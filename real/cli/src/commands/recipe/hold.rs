@@ -218,7 +218,6 @@ impl Holding {
         self.name.clone().unwrap_or_else(own_name)
     }
 
-    /// Runs the command while this is held.
     async fn hold(&self, object: &Object, hold: ActiveHold) -> Result<ExitCode, Failure> {
         let mut signals = Signals::catch()?;
         let command = HeldCommand { words: &self.command, itself: ITSELF };

@@ -59,7 +59,6 @@ pub struct Arguments {
     pid: Option<String>,
 }
 
-/// Takes the status, and prints it.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut reader = SnapshotReader::new(common.control(), "status");
     if arguments.watch {

@@ -57,12 +57,10 @@ impl<'a> View<'a> {
         recorded.filter(|pid| !Process::own().sibling(*pid).has_ended())
     }
 
-    /// The status as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::to_value(&self.status).expect("our own types have a JSON form")
     }
 
-    /// The status as text.
     pub fn text(&self, verbose: bool) -> String {
         let View { look, status } = self;
         let (dir, word) = (look.control.place().display(), shell_word(look.control.place()));

@@ -29,7 +29,6 @@ pub struct Arguments {
 /// Bad stripes that are listed.
 const NAMED: usize = 16;
 
-/// Checks all stripes, and prints the result.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let bar = output::progress(0, "stripes");
     let progress = |checked, stripes| {

@@ -59,7 +59,6 @@ pub struct CreateArgs {
     devices: Option<Vec<u16>>,
 }
 
-/// Creates the volume.
 pub async fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     let new = NewVolume {
@@ -102,7 +101,6 @@ pub async fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, 
 #[derive(clap::Args)]
 pub struct ListArgs {}
 
-/// Prints the list.
 pub async fn list(_: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
     let description = common.control().describe().await?;
     report::done(
@@ -146,7 +144,6 @@ pub struct InfoArgs {
     name: String,
 }
 
-/// Prints the properties of the volume.
 pub async fn info(arguments: InfoArgs, common: &Common) -> Result<ExitCode, Failure> {
     let description = common.control().describe().await?;
     let entry = volumes::find(&description, &arguments.name)?;
@@ -207,7 +204,6 @@ pub struct DeleteArgs {
     yes: bool,
 }
 
-/// Deletes the volume after confirmation.
 pub async fn delete(arguments: DeleteArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     let name = &arguments.name;

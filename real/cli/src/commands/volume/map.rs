@@ -47,7 +47,6 @@ fn site() -> impl TypedValueParser<Value = MapSite> {
     PossibleValuesParser::new(names).map(|name| name.parse().map_or(MapSite::ParityNode, MapSite::Policy))
 }
 
-/// Prints the map.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { name, offset, length, parity_site } = arguments;
     let map = Array::of(common.control()).map_write(&name, offset, length, parity_site).await?;

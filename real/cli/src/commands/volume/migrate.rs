@@ -71,7 +71,6 @@ impl Watcher for Bars {
     }
 }
 
-/// Migrates the volume.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
     let Arguments { name, layout: scheme, unit, devices, rate, abort } = arguments;

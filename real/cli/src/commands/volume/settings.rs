@@ -27,7 +27,6 @@ pub struct OrderingArgs {
     ordering: Ordering,
 }
 
-/// Changes the ordering.
 pub async fn set_ordering(arguments: OrderingArgs, common: &Common) -> Result<ExitCode, Failure> {
     let OrderingArgs { name, ordering } = arguments;
     let bar = output::waiting();
@@ -67,7 +66,6 @@ pub struct ParitySiteArgs {
     site: SitePolicy,
 }
 
-/// Changes the parity site.
 pub async fn set_parity_site(arguments: ParitySiteArgs, common: &Common) -> Result<ExitCode, Failure> {
     let ParitySiteArgs { name, site } = arguments;
     let change = Array::of(common.control()).set_parity_site(&name, site).await?;
@@ -120,13 +118,11 @@ pub struct UnavailableArgs {
     setting: WhenUnavailable,
 }
 
-/// Changes the setting of a volume.
 pub async fn set_unavailable(arguments: UnavailableArgs, common: &Common) -> Result<ExitCode, Failure> {
     let before = Array::of(common.control()).set_unavailable(&arguments.name, arguments.setting).await?;
     Ok(tell_unavailable("volume", "connections that are opened", &arguments, before, common))
 }
 
-/// Changes the setting of a file system.
 pub async fn set_unavailable_of_file_system(arguments: UnavailableArgs, common: &Common) -> Result<ExitCode, Failure> {
     let before = file_systems::set_unavailable(&common.control(), &arguments.name, arguments.setting).await?;
     Ok(tell_unavailable("file_system", "mounts that are made", &arguments, before, common))
