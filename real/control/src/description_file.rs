@@ -116,8 +116,7 @@ mod tests {
 
     #[test]
     fn an_array_is_found_by_its_folder_and_by_its_description() {
-        let scratch = Scratch::new("found");
-        let folder = scratch.array();
+        let (scratch, folder) = Scratch::with_array("found");
         let written = folder.describe().unwrap();
         assert_eq!(LocalFolder::at(&scratch.path("array/array.json")).describe().unwrap(), written);
         assert!(matches!(folder.create(&description()), Err(ControlError::ArrayExists { .. })));
@@ -128,8 +127,7 @@ mod tests {
 
     #[test]
     fn an_array_of_before_there_were_lock_servers_has_one() {
-        let scratch = Scratch::new("before");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("before");
         let path = folder.path(DESCRIPTION);
         let mut value: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         let creation = value["creation"].as_object_mut().unwrap();
@@ -142,8 +140,7 @@ mod tests {
 
     #[test]
     fn a_change_that_fails_or_makes_no_sense_changes_nothing() {
-        let scratch = Scratch::new("fails");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("fails");
         let before = folder.describe().unwrap();
         let failed: Result<(), ControlError> = folder.update(|description| {
             description.populated = true;
@@ -162,8 +159,7 @@ mod tests {
 
     #[test]
     fn a_change_of_volumes_is_an_event_and_the_names_of_removed_ones_are_known() {
-        let scratch = Scratch::new("changes");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("changes");
         let with = |volumes: Vec<VolumeEntry>| {
             let change = |description: &mut ArrayDescription| {
                 description.volumes = volumes;
@@ -184,8 +180,7 @@ mod tests {
 
     #[test]
     fn a_damaged_description_is_reported_and_kept() {
-        let scratch = Scratch::new("damaged");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("damaged");
         for damage in ["{\"schema\": 1, \"arr", "", "{}", "[]", "{\"schema\": 1}"] {
             std::fs::write(folder.path(DESCRIPTION), damage).unwrap();
             assert!(matches!(folder.describe(), Err(ControlError::Damaged { .. })), "{damage}");
@@ -197,8 +192,7 @@ mod tests {
 
     #[test]
     fn a_description_read_under_a_removed_lock_is_not_written() {
-        let scratch = Scratch::new("unlocked");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("unlocked");
         let before = folder.describe().unwrap();
         let update = folder.update(|description| {
             std::fs::remove_file(folder.path(LOCK)).unwrap();
@@ -218,8 +212,7 @@ mod tests {
 
     #[test]
     fn a_release_that_can_not_grow_volumes_reads_no_description_in_which_one_grows() {
-        let scratch = Scratch::new("growing");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("growing");
         let mut schemas = Vec::new();
         for to in [Some(Change::Grow(1 << 30)), Some(Change::EndMove), None] {
             let enter = |description: &mut ArrayDescription| {

@@ -326,8 +326,7 @@ mod tests {
 
     #[test]
     fn logged_events_are_read_in_order_and_followed() {
-        let scratch = Scratch::new("events");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("events");
         let (events, mut cursor) = folder.events().unwrap();
         assert_eq!(events, []);
         assert_eq!(folder.events_since(&mut cursor).unwrap(), []);
@@ -342,8 +341,7 @@ mod tests {
 
     #[test]
     fn a_line_that_was_cut_short_spoils_no_other() {
-        let scratch = Scratch::new("torn-event");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("torn-event");
         folder.record_event(&Event::now(EventKind::ScrubBegun, "whole")).unwrap();
         let mut file = File::options().append(true).open(folder.path(EVENTS)).unwrap();
         file.write_all(b"{\"schema\":1,\"time\":\"20").unwrap();
@@ -360,8 +358,7 @@ mod tests {
 
     #[test]
     fn the_log_is_bounded_and_a_reader_misses_nothing_when_it_begins_anew() {
-        let scratch = Scratch::new("long-log");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("long-log");
         folder.record_event(&Event::now(EventKind::DeviceIn, "old")).unwrap();
         let (_, mut cursor) = folder.events().unwrap();
         let filled = File::options().append(true).open(folder.path(EVENTS)).unwrap();
@@ -382,8 +379,7 @@ mod tests {
 
     #[test]
     fn a_reader_goes_on_when_the_log_is_emptied_or_replaced_and_waits_for_no_lock() {
-        let scratch = Scratch::new("emptied-log");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("emptied-log");
         let record = |text: &str| folder.record_event(&Event::now(EventKind::DeviceIn, text)).unwrap();
         ["one", "two"].into_iter().for_each(record);
         let (_, mut cursor) = folder.events().unwrap();

@@ -209,6 +209,12 @@ pub(crate) mod tests {
             Scratch { dir }
         }
 
+        pub(crate) fn with_array(name: &str) -> (Scratch, LocalFolder) {
+            let scratch = Scratch::new(name);
+            let folder = scratch.array();
+            (scratch, folder)
+        }
+
         pub(crate) fn path(&self, name: &str) -> PathBuf {
             self.dir.join(name)
         }

@@ -109,8 +109,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_folder_at_rest_is_read_seldom_and_at_once_when_it_is_changed() {
-        let scratch = Scratch::new("followed");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("followed");
         assert!(!is_settled(folder.dir()), "it is not followed yet");
         let supervision = folder.supervise().unwrap();
         supervision.publish(&RunningSet::begun(1)).unwrap();

@@ -78,8 +78,7 @@ mod tests {
 
     #[test]
     fn a_pipe_or_file_in_the_place_of_another_is_named_and_not_waited_for() {
-        let scratch = Scratch::new("kinds");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("kinds");
         let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) }.into();
         for name in ["array.json", "generations", "run.json", "events.jsonl", "lock", "hosts"] {
             let (path, aside) = (folder.path(name), folder.path("aside"));
@@ -105,8 +104,7 @@ mod tests {
 
     #[test]
     fn lost_files_are_restored_and_generations_never_go_back() {
-        let scratch = Scratch::new("restore");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("restore");
         let description = folder.describe().unwrap();
         let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) }.into();
         folder.leases().take_generation("test", &now).unwrap();

@@ -258,8 +258,7 @@ mod tests {
 
     #[test]
     fn a_monitor_is_seen_while_it_says_so_and_its_silence_is_noticed() {
-        let scratch = Scratch::new("monitor");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("monitor");
         let at = |seconds| Moment::from(LeaseTime { boot: "this".into(), elapsed: Duration::from_secs(seconds) });
         assert_eq!(folder.monitor(&at(1)).unwrap(), None);
         let device = DeviceReport {

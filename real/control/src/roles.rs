@@ -47,8 +47,7 @@ mod tests {
 
     #[test]
     fn roles_of_hosts_that_have_ended_are_known_and_the_oldest_are_forgotten() {
-        let scratch = Scratch::new("roles");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("roles");
         let host = folder.leases().take_generation("nbd a:1", &Moment::now()).unwrap();
         folder.leases().release(host).unwrap();
         assert_eq!(

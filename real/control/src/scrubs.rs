@@ -127,8 +127,7 @@ mod tests {
 
     #[test]
     fn progress_of_a_scrub_and_lost_ranges_are_remembered() {
-        let scratch = Scratch::new("scrubs");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("scrubs");
         assert_eq!(folder.scrub(1).unwrap(), None);
         let scrub = ScrubRecord { next_stripe: 7, stripes: 9, repair: true, ..ScrubRecord::default() };
         folder.note_scrub(1, &scrub).unwrap();

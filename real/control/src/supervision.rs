@@ -205,8 +205,7 @@ mod tests {
 
     #[test]
     fn only_one_runs_an_array_and_its_end_is_noticed() {
-        let scratch = Scratch::new("supervise");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("supervise");
         assert_eq!(folder.running().unwrap(), None);
         let supervision = folder.supervise().unwrap();
         let mut set = RunningSet::begun(std::process::id());
@@ -244,8 +243,7 @@ mod tests {
 
     #[test]
     fn records_in_a_copy_of_the_folder_name_nobody_of_the_copy() {
-        let scratch = Scratch::new("copied");
-        let folder = scratch.array();
+        let (scratch, folder) = Scratch::with_array("copied");
         let supervision = folder.supervise().unwrap();
         supervision.publish(&RunningSet::begun(std::process::id())).unwrap();
         let host = folder.leases().take_generation("mount", &Moment::now()).unwrap();
@@ -275,8 +273,7 @@ mod tests {
 
     #[test]
     fn a_run_whose_lock_file_was_removed_goes_on_and_keeps_others_out() {
-        let scratch = Scratch::new("removed");
-        let folder = scratch.array();
+        let (_scratch, folder) = Scratch::with_array("removed");
         let mut supervision = folder.supervise().unwrap();
         let set = RunningSet::begun(std::process::id());
         supervision.publish(&set).unwrap();

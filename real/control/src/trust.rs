@@ -136,8 +136,8 @@ mod tests {
     }
 
     /// An array that has been used.
-    fn used(scratch: &Scratch) -> LocalFolder {
-        let folder = scratch.array();
+    fn used(name: &str) -> (Scratch, LocalFolder) {
+        let (scratch, folder) = Scratch::with_array(name);
         let now = LeaseTime { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) }.into();
         let host = folder.leases().take_generation("test", &now).unwrap();
         folder.leases().renew(host, &now, crate::LeaseReport::default()).unwrap();
@@ -146,13 +146,12 @@ mod tests {
         let supervision = folder.supervise().unwrap();
         supervision.publish(&RunningSet::begun(1)).unwrap();
         supervision.restore_monitor_state(&[1; 8]).unwrap();
-        folder
+        (scratch, folder)
     }
 
     #[test]
     fn created_files_are_private_to_their_owner() {
-        let scratch = Scratch::new("private");
-        let folder = used(&scratch);
+        let (_scratch, folder) = used("private");
         let all = all(&folder);
         assert!(all.len() > 10, "{all:?}");
         for path in all {
@@ -163,8 +162,7 @@ mod tests {
 
     #[test]
     fn the_files_of_an_earlier_release_get_private_when_the_array_is_brought_up() {
-        let scratch = Scratch::new("older");
-        let folder = used(&scratch);
+        let (_scratch, folder) = used("older");
         let device = folder.dir().join("device-0.braid");
         std::fs::write(&device, "").unwrap();
         for path in all(&folder) {
@@ -185,8 +183,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_others_can_change_is_refused_and_left_alone() {
-        let scratch = Scratch::new("untrusted");
-        let folder = used(&scratch);
+        let (_scratch, folder) = used("untrusted");
         for (path, open) in [(folder.dir().to_path_buf(), 0o777), (folder.path(DESCRIPTION), 0o620)] {
             let before = mode(&path);
             set_mode(&path, open);
@@ -210,8 +207,7 @@ mod tests {
 
     #[test]
     fn a_folder_with_other_things_in_it_keeps_its_mode() {
-        let scratch = Scratch::new("home");
-        let folder = used(&scratch);
+        let (_scratch, folder) = used("home");
         let letter = folder.dir().join("letter");
         std::fs::write(&letter, "").unwrap();
         set_mode(&letter, 0o644);
@@ -230,8 +226,7 @@ mod tests {
 
     #[test]
     fn a_temporary_file_that_is_a_link_is_not_followed() {
-        let scratch = Scratch::new("link");
-        let folder = used(&scratch);
+        let (scratch, folder) = used("link");
         let other = scratch.path("other");
         std::fs::write(&other, "untouched").unwrap();
         std::os::unix::fs::symlink(&other, folder.path(".monitor.state.new")).unwrap();

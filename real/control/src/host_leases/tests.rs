@@ -20,8 +20,7 @@ fn told() -> LeaseReport {
 
 #[test]
 fn generations_never_repeat_under_concurrent_takers() {
-    let scratch = Scratch::new("takers");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("takers");
     let mut taken = Vec::new();
     std::thread::scope(|scope| {
         let takers: Vec<_> = (0..4)
@@ -46,8 +45,7 @@ fn generations_never_repeat_under_concurrent_takers() {
 
 #[test]
 fn a_lost_counter_is_not_begun_again() {
-    let scratch = Scratch::new("counter");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("counter");
     folder.leases().take_generation("test", &at(1)).unwrap();
     std::fs::remove_file(folder.path(GENERATIONS)).unwrap();
     let error = folder.leases().take_generation("test", &at(1)).unwrap_err();
@@ -56,8 +54,7 @@ fn a_lost_counter_is_not_begun_again() {
 
 #[test]
 fn a_lease_lives_while_it_is_renewed_and_no_longer() {
-    let scratch = Scratch::new("lease");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("lease");
     let generation = folder.leases().take_generation("test", &at(10)).unwrap();
     let live = |now: &Moment| folder.leases().hosts(now, LEASE).unwrap()[0].live;
     assert!(live(&at(14)));
@@ -77,8 +74,7 @@ fn a_lease_lives_while_it_is_renewed_and_no_longer() {
 
 #[test]
 fn a_host_whose_lease_ran_out_is_fenced_and_can_not_come_back() {
-    let scratch = Scratch::new("fence");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("fence");
     let dead = folder.leases().take_generation("dead", &at(10)).unwrap();
     let alive = folder.leases().take_generation("alive", &at(10)).unwrap();
     let ended = folder.leases().take_generation("ended", &at(10)).unwrap();
@@ -104,8 +100,7 @@ fn a_host_whose_lease_ran_out_is_fenced_and_can_not_come_back() {
 
 #[test]
 fn a_host_is_asked_to_end_and_no_later_one() {
-    let scratch = Scratch::new("asked");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("asked");
     let (asked, other) = (
         folder.leases().take_generation("asked", &at(1)).unwrap(),
         folder.leases().take_generation("other", &at(1)).unwrap(),
@@ -124,8 +119,7 @@ fn a_host_is_asked_to_end_and_no_later_one() {
 
 #[test]
 fn one_host_is_fenced_and_no_other() {
-    let scratch = Scratch::new("one");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("one");
     let take = |what| folder.leases().take_generation(what, &at(10)).unwrap();
     let (silent, changer, later) = (take("silent"), take("changer"), take("later"));
     assert_eq!(folder.leases().expire_one(changer, &at(14), LEASE).unwrap(), LeaseEnd::Lives);
@@ -142,8 +136,7 @@ fn one_host_is_fenced_and_no_other() {
 
 #[test]
 fn an_empty_lease_of_a_power_loss_has_run_out() {
-    let scratch = Scratch::new("empty");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("empty");
     let generation = folder.leases().take_generation("test", &at(10)).unwrap();
     let judge = folder.leases().take_generation("judge", &at(10)).unwrap();
     std::fs::write(folder.leases().lease_path(generation), "").unwrap();
@@ -157,8 +150,7 @@ fn an_empty_lease_of_a_power_loss_has_run_out() {
 
 #[test]
 fn leases_are_renewed_while_another_process_holds_the_folder_s_lock() {
-    let scratch = Scratch::new("suspended");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("suspended");
     let generation = folder.leases().take_generation("test", &at(10)).unwrap();
     // A process may be suspended while it holds the lock.
     let _lock = folder.lock().unwrap();
@@ -169,8 +161,7 @@ fn leases_are_renewed_while_another_process_holds_the_folder_s_lock() {
 
 #[test]
 fn a_renewal_that_was_suspended_brings_no_lease_back() {
-    let scratch = Scratch::new("late");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("late");
     let take = |what| folder.leases().take_generation(what, &at(10)).unwrap();
     let (late, judge, ended) = (take("late"), take("judge"), take("ended"));
     folder.leases().renew(judge, &at(15), told()).unwrap();
@@ -198,8 +189,7 @@ fn a_renewal_that_was_suspended_brings_no_lease_back() {
 
 #[test]
 fn a_host_that_expires_others_keeps_its_lease_unless_it_was_expired_itself() {
-    let scratch = Scratch::new("judge");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("judge");
     let (judge, other) = (
         folder.leases().take_generation("judge", &at(10)).unwrap(),
         folder.leases().take_generation("other", &at(10)).unwrap(),
@@ -212,8 +202,7 @@ fn a_host_that_expires_others_keeps_its_lease_unless_it_was_expired_itself() {
 
 #[test]
 fn a_lease_is_renewed_where_no_file_can_be_made() {
-    let scratch = Scratch::new("no-inode");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("no-inode");
     let host = folder.leases().take_generation("test", &at(10)).unwrap();
     // Folders in the way of the temporary file, as if there were no inode for one.
     std::fs::create_dir_all(file::temporary(&folder.leases().heartbeat_path(host)).join("full")).unwrap();
@@ -234,8 +223,7 @@ fn a_lease_is_renewed_where_no_file_can_be_made() {
 
 #[test]
 fn a_report_that_is_too_long_keeps_what_others_need() {
-    let scratch = Scratch::new("long-report");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("long-report");
     let host = folder.leases().take_generation("test", &at(10)).unwrap();
     let unreadable = crate::MountReport::of(1, Path::new(std::ffi::OsStr::from_bytes(b"/m\xff")));
     assert_eq!((unreadable.directory.as_str(), unreadable.directory_bytes.as_deref()), ("/m\u{fffd}", Some("2f6dff")));
@@ -260,8 +248,7 @@ fn a_report_that_is_too_long_keeps_what_others_need() {
 
 #[test]
 fn a_list_of_hosts_that_is_too_long_is_published_as_cut() {
-    let scratch = Scratch::new("long-list");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("long-list");
     let host = folder.leases().take_generation("test", &at(10)).unwrap();
     for (count, is_cut) in [(10, false), (2_000, true)] {
         let hosts: Vec<u32> = (1_000_000..1_000_000 + count).collect();
@@ -276,8 +263,7 @@ fn a_list_of_hosts_that_is_too_long_is_published_as_cut() {
 
 #[test]
 fn processes_of_the_release_before_see_renewals_and_are_seen() {
-    let scratch = Scratch::new("mixed");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("mixed");
     let host = folder.leases().take_generation("test", &at(10)).unwrap();
     folder.leases().renew(host, &at(14), told()).unwrap();
     let path = folder.leases().heartbeat_path(host);
@@ -291,8 +277,7 @@ fn processes_of_the_release_before_see_renewals_and_are_seen() {
 
 #[test]
 fn a_lease_that_an_earlier_release_renews_counts() {
-    let scratch = Scratch::new("earlier");
-    let folder = scratch.array();
+    let (_scratch, folder) = Scratch::with_array("earlier");
     let generation = folder.leases().take_generation("test", &at(10)).unwrap();
     let lease = r#"{"schema": 1, "pid": 7, "what": "up", "boot": "this", "renewed_nanos": 20000000000,
         "report": {"counters": {}, "revision": 3}, "expired": false}"#;
