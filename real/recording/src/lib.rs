@@ -7,16 +7,13 @@
 //! | module | what |
 //! | --- | --- |
 //! | `format` | the records of the file, and the checksum of effects |
-//! | `recorder` | writes a recording while a machine runs |
-//! | `recorded` | a machine whose steps are recorded |
+//! | `recorder` | a machine whose steps are recorded, and what writes the recording |
 //! | `replay` | runs a machine again |
 
 mod format;
-mod recorded;
 mod recorder;
 mod replay;
 
 pub use format::{Header, HeaderError, RecordedOutcome, VERSION, decode, encode};
-pub use recorded::Recorded;
-pub use recorder::{Recorder, RecordingRequest};
+pub use recorder::{Recorded, Recorder, RecordingRequest};
 pub use replay::{Difference, End, Opened, Replayed, replay, replay_adjusted};
