@@ -1,5 +1,28 @@
 //! The commands: the arguments, the help and the output of each.
 
+/// The commands of a group: the arguments of each, and what runs it. Each is a future of its own in memory, because a daemon polls its
+/// command at each wake-up.
+macro_rules! commands {
+    ($(#[$of:meta])* $vis:vis enum $group:ident { $($(#[$doc:meta])* $name:ident($arguments:ty) => $run:expr,)* }) => {
+        #[derive(clap::Subcommand)]
+        $(#[$of])*
+        $vis enum $group {
+            $($(#[$doc])* $name($arguments),)*
+        }
+
+        impl $group {
+            $vis async fn run(
+                self,
+                common: &braid_terminal::Common,
+            ) -> Result<std::process::ExitCode, braid_admin::Failure> {
+                match self {
+                    $($group::$name(arguments) => Box::pin($run(arguments, common)).await,)*
+                }
+            }
+        }
+    };
+}
+
 mod attr;
 mod background;
 mod confirmation;
@@ -32,10 +55,9 @@ use braid_admin::{Exit, Failure};
 use braid_shell::Budget;
 use braid_terminal::Common;
 use braid_terminal::arguments::{asks_for_json, sentence};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser};
 use std::ffi::OsString;
 use std::future::ready;
-use std::pin::Pin;
 use std::process::ExitCode;
 
 /// A shared storage array without a controller.
@@ -52,42 +74,43 @@ struct Cli {
     command: Command,
 }
 
-#[derive(Subcommand)]
-enum Command {
-    Up(up::Arguments),
-    Down(down::Arguments),
-    Status(status::Arguments),
-    Doctor(doctor::Arguments),
-    Rebuild(rebuild::Arguments),
-    Scrub(scrub::Arguments),
-    Events(events::Arguments),
-    #[command(subcommand)]
-    Volume(volume::Command),
-    #[command(subcommand)]
-    Fs(fs::Command),
-    #[command(subcommand)]
-    Device(device::Command),
-    #[command(subcommand)]
-    Object(object::Command),
-    #[command(subcommand)]
-    Attr(attr::Command),
-    #[command(subcommand)]
-    Recipe(recipe::Command),
-    #[command(subcommand)]
-    Lock(lock::Command),
-    Nbd(daemons::NbdServer),
-    Node(node::Arguments),
-    #[command(subcommand)]
-    Host(host::Command),
-    #[command(subcommand)]
-    Monitor(monitor::Command),
-    Lockd(daemons::LockServer),
-    Monitord(daemons::Monitor),
-    Mds(daemons::MetadataServer),
-    Bench(Box<braid_bench::Arguments>),
-    Sim(sim::Arguments),
-    Replay(recording::ReplayArgs),
-    Completions(sim::CompletionsArgs),
+commands! {
+    enum Command {
+        Up(up::Arguments) => up::run,
+        Down(down::Arguments) => down::run,
+        Status(status::Arguments) => status::run,
+        Doctor(doctor::Arguments) => doctor::run,
+        Rebuild(rebuild::Arguments) => rebuild::run,
+        Scrub(scrub::Arguments) => scrub::run,
+        Events(events::Arguments) => events::run,
+        #[command(subcommand)]
+        Volume(volume::Command) => volume::Command::run,
+        #[command(subcommand)]
+        Fs(fs::Command) => fs::Command::run,
+        #[command(subcommand)]
+        Device(device::Command) => device::Command::run,
+        #[command(subcommand)]
+        Object(object::Command) => object::run,
+        #[command(subcommand)]
+        Attr(attr::Command) => attr::run,
+        #[command(subcommand)]
+        Recipe(recipe::Command) => recipe::run,
+        #[command(subcommand)]
+        Lock(lock::Command) => lock::run,
+        Nbd(daemons::NbdServer) => daemons::nbd,
+        Node(node::Arguments) => node::run,
+        #[command(subcommand)]
+        Host(host::Command) => host::run,
+        #[command(subcommand)]
+        Monitor(monitor::Command) => monitor::run,
+        Lockd(daemons::LockServer) => daemons::lockd,
+        Monitord(daemons::Monitor) => daemons::monitord,
+        Mds(daemons::MetadataServer) => daemons::mds,
+        Bench(Box<braid_bench::Arguments>) => |arguments: Box<_>, common| braid_bench::run(*arguments, common),
+        Sim(sim::Arguments) => |arguments, common| ready(sim::run(arguments, common)),
+        Replay(recording::ReplayArgs) => |arguments, common| ready(recording::replay(&arguments, common)),
+        Completions(sim::CompletionsArgs) => |arguments, _| ready(sim::completions(arguments, Cli::command())),
+    }
 }
 
 const TOUR: &str = "\
@@ -147,7 +170,7 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
     let needs_array =
         matches!(command, Command::Doctor(_) | Command::Down(_) | Command::Rebuild(_) | Command::Monitor(_));
     let (left, control) = (left_by(&command), common.control());
-    let outcome = interruption::unless_asked_to_end(execute(command, common), left, &control).await;
+    let outcome = interruption::unless_asked_to_end(command.run(common), left, &control).await;
     outcome.map_err(|failure| match failure.code.as_str() {
         // These commands are of no use for a new array, so the hint does not suggest to create one.
         "no-array" if needs_array => failure.hint("name the array's folder with `--array FOLDER` or BRAID_ARRAY"),
@@ -195,37 +218,6 @@ fn serves(command: &Command) -> bool {
     use Command::{Device, Fs, Lockd, Mds, Monitord, Nbd, Node, Up};
     matches!(command, Up(_) | Nbd(_) | Node(_) | Lockd(_) | Monitord(_) | Mds(_))
         || matches!(command, Device(device::Command::Serve(_)) | Fs(fs::Command::Mount(_)))
-}
-
-/// Each command is a future of its own in memory, because a daemon polls its command at each wake-up.
-fn execute(command: Command, common: &Common) -> Pin<Box<dyn Future<Output = Result<ExitCode, Failure>> + '_>> {
-    match command {
-        Command::Up(arguments) => Box::pin(up::run(arguments, common)),
-        Command::Down(arguments) => Box::pin(down::run(arguments, common)),
-        Command::Status(arguments) => Box::pin(status::run(arguments, common)),
-        Command::Doctor(arguments) => Box::pin(doctor::run(arguments, common)),
-        Command::Rebuild(arguments) => Box::pin(rebuild::run(arguments, common)),
-        Command::Scrub(arguments) => Box::pin(scrub::run(arguments, common)),
-        Command::Events(arguments) => Box::pin(events::run(arguments, common)),
-        Command::Volume(command) => Box::pin(volume::run(command, common)),
-        Command::Fs(command) => Box::pin(fs::run(command, common)),
-        Command::Device(command) => Box::pin(device::run(command, common)),
-        Command::Object(command) => Box::pin(object::run(command, common)),
-        Command::Attr(command) => Box::pin(attr::run(command, common)),
-        Command::Recipe(command) => Box::pin(recipe::run(command, common)),
-        Command::Lock(command) => Box::pin(lock::run(command, common)),
-        Command::Monitor(command) => Box::pin(monitor::run(command, common)),
-        Command::Lockd(arguments) => Box::pin(daemons::lockd(arguments, common)),
-        Command::Monitord(arguments) => Box::pin(daemons::monitord(arguments, common)),
-        Command::Mds(arguments) => Box::pin(daemons::mds(arguments, common)),
-        Command::Nbd(arguments) => Box::pin(daemons::nbd(arguments, common)),
-        Command::Node(arguments) => Box::pin(node::run(arguments, common)),
-        Command::Host(command) => Box::pin(host::run(command, common)),
-        Command::Bench(arguments) => Box::pin(braid_bench::run(*arguments, common)),
-        Command::Sim(arguments) => Box::pin(ready(sim::run(arguments, common))),
-        Command::Replay(arguments) => Box::pin(ready(recording::replay(&arguments, common))),
-        Command::Completions(arguments) => Box::pin(ready(sim::completions(arguments, Cli::command()))),
-    }
 }
 
 #[cfg(test)]

@@ -7,41 +7,23 @@ mod migrate;
 pub mod settings;
 
 use super::growth;
-use braid_admin::Failure;
 use braid_control::VolumeEntry;
-use braid_terminal::Common;
 use serde_json::json;
-use std::process::ExitCode;
 
-/// Create, show, change, check and delete volumes
-#[derive(clap::Subcommand)]
-pub enum Command {
-    Create(lifecycle::CreateArgs),
-    List(lifecycle::ListArgs),
-    Info(lifecycle::InfoArgs),
-    Delete(lifecycle::DeleteArgs),
-    SetOrdering(settings::OrderingArgs),
-    SetParitySite(settings::ParitySiteArgs),
-    SetUnavailable(settings::UnavailableArgs),
-    Map(map::Arguments),
-    Migrate(migrate::Arguments),
-    Resize(growth::VolumeArgs),
-    Check(check::Arguments),
-}
-
-pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
-    match command {
-        Command::Create(arguments) => lifecycle::create(arguments, common).await,
-        Command::List(arguments) => lifecycle::list(arguments, common).await,
-        Command::Info(arguments) => lifecycle::info(arguments, common).await,
-        Command::Delete(arguments) => lifecycle::delete(arguments, common).await,
-        Command::SetOrdering(arguments) => settings::set_ordering(arguments, common).await,
-        Command::SetParitySite(arguments) => settings::set_parity_site(arguments, common).await,
-        Command::SetUnavailable(arguments) => settings::set_unavailable(arguments, common).await,
-        Command::Map(arguments) => map::run(arguments, common).await,
-        Command::Migrate(arguments) => migrate::run(arguments, common).await,
-        Command::Resize(arguments) => growth::of_volume(arguments, common).await,
-        Command::Check(arguments) => check::run(arguments, common).await,
+commands! {
+    /// Create, show, change, check and delete volumes
+    pub enum Command {
+        Create(lifecycle::CreateArgs) => lifecycle::create,
+        List(lifecycle::ListArgs) => lifecycle::list,
+        Info(lifecycle::InfoArgs) => lifecycle::info,
+        Delete(lifecycle::DeleteArgs) => lifecycle::delete,
+        SetOrdering(settings::OrderingArgs) => settings::set_ordering,
+        SetParitySite(settings::ParitySiteArgs) => settings::set_parity_site,
+        SetUnavailable(settings::UnavailableArgs) => settings::set_unavailable,
+        Map(map::Arguments) => map::run,
+        Migrate(migrate::Arguments) => migrate::run,
+        Resize(growth::VolumeArgs) => growth::of_volume,
+        Check(check::Arguments) => check::run,
     }
 }
 
