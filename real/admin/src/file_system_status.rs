@@ -20,34 +20,22 @@ pub struct FileSystemStatus {
     /// The name that it had then.
     #[serde(skip)]
     pub former_name: Option<String>,
-    #[serde(rename = "state", serialize_with = "health_name")]
-    pub health: FileSystemHealth,
-    pub text: String,
-    /// The generation of the host that owns it, according to the monitor.
-    pub owner: Option<u32>,
-    /// The epoch in which that began.
-    pub since: Option<u32>,
-    /// The address of its metadata server.
-    pub address: Option<String>,
-    /// The process of its metadata server.
-    pub pid: Option<u32>,
-    pub restarts: Option<u64>,
+    /// How it is served. The health is that of the worst shard, and what else is said of a server is said of the first one.
+    #[serde(flatten)]
+    pub service: FileSystemService,
     /// The size of the volume with the bytes of files.
     pub size_bytes: Option<u64>,
     /// The generations of the hosts that use it.
     pub hosts: Vec<u32>,
     /// These hosts.
     pub clients: Vec<ClientStatus>,
-    /// Bytes in use of its metadata server's journal.
-    pub journal_used_bytes: Option<u64>,
-    pub journal_bytes: Option<u64>,
     /// Bytes in use of the room for names and inodes in its metadata volumes.
     pub metadata_room_used_bytes: Option<u64>,
     /// That room. When it is used up, nothing can be created.
     pub metadata_room_bytes: Option<u64>,
     /// After how many seconds a host is fenced that keeps locks which others wait for; none: never.
     pub evict_after_seconds: Option<u64>,
-    /// Its metadata servers, one for each shard. What is said above of the server is said of the first one.
+    /// Its metadata servers, one for each shard.
     pub servers: Vec<ServerStatus>,
     /// How operations on several shards are committed; none with one metadata server.
     pub commit_protocol: Option<String>,
@@ -62,16 +50,26 @@ pub struct ServerStatus {
     pub shard: usize,
     /// The number by which the monitor knows its owner.
     pub id: u16,
+    #[serde(flatten)]
+    pub service: FileSystemService,
+}
+
+/// How a file system, or a shard of it, is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FileSystemService {
     #[serde(rename = "state", serialize_with = "health_name")]
     pub health: FileSystemHealth,
+    /// The health as text.
     pub text: String,
     /// The generation of the host that owns it, according to the monitor.
     pub owner: Option<u32>,
     /// The epoch in which that began.
     pub since: Option<u32>,
+    /// The address of its metadata server.
     pub address: Option<String>,
     pub pid: Option<u32>,
     pub restarts: Option<u64>,
+    /// Bytes in use of the server's journal.
     pub journal_used_bytes: Option<u64>,
     pub journal_bytes: Option<u64>,
 }
@@ -107,10 +105,13 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
     let gone = reports.filter(|report| is_gone(report.id)).map(|report| FileSystemStatus {
         id: report.id,
         former_name: look.removed(EventKind::FileSystemDeleted, report.id.into()),
-        health: FileSystemHealth::Deleting,
-        text: "deleted, but it still has an owner".to_string(),
-        owner: Some(report.owner),
-        since: Some(report.since),
+        service: FileSystemService {
+            health: FileSystemHealth::Deleting,
+            text: "deleted, but it still has an owner".to_string(),
+            owner: Some(report.owner),
+            since: Some(report.since),
+            ..FileSystemService::default()
+        },
         ..FileSystemStatus::default()
     });
     listed.chain(gone).collect()
@@ -126,36 +127,24 @@ impl FileSystemStatus {
     fn of(look: &ArraySnapshot, entry: &FileSystemEntry) -> FileSystemStatus {
         let ids = entry.servers().into_iter().enumerate();
         let servers: Vec<ServerStatus> = ids.map(|(shard, id)| ServerStatus::of(look, entry, shard, id)).collect();
-        let first = servers[0].clone();
         // One shard that is not served holds up whoever needs it.
-        let worst = servers.iter().find(|server| server.health != FileSystemHealth::Serving).unwrap_or(&first);
-        let text = match servers.len() {
-            1 => first.text.clone(),
-            _ if worst.health == FileSystemHealth::Serving || entry.state != FileSystemState::Ready => {
-                worst.text.clone()
-            }
-            _ => format!("shard {}: {}", worst.shard, worst.text),
+        let is_held_up = |server: &&ServerStatus| server.service.health != FileSystemHealth::Serving;
+        let ServerStatus { shard, service: worst, .. } = servers.iter().find(is_held_up).unwrap_or(&servers[0]);
+        let is_of_shard = servers.len() > 1 && entry.state == FileSystemState::Ready;
+        let text = match is_of_shard && worst.health != FileSystemHealth::Serving {
+            true => format!("shard {shard}: {}", worst.text),
+            false => worst.text.clone(),
         };
-        let health = worst.health.clone();
+        let service = FileSystemService { health: worst.health.clone(), text, ..servers[0].service.clone() };
         let room = MetadataRoom::of(&look.hosts, entry);
-        let (journal_used_bytes, journal_bytes) = (first.journal_used_bytes, first.journal_bytes);
-        let ServerStatus { owner, since, address, pid, restarts, .. } = first;
         FileSystemStatus {
             id: entry.id,
             name: Some(entry.name.clone()),
             former_name: None,
-            text,
-            health,
-            owner,
-            since,
-            address,
-            pid,
-            restarts,
+            service,
             size_bytes: look.description.volume(&entry.data_volume()).map(|volume| volume.bytes),
             hosts: mounted_on(&look.hosts, entry).iter().map(|host| host.generation.0).collect(),
             clients: mounted_on(&look.hosts, entry).into_iter().map(|host| client(look, entry, host)).collect(),
-            journal_used_bytes,
-            journal_bytes,
             metadata_room_used_bytes: room.map(|room| room.used_bytes),
             metadata_room_bytes: room.map(|room| room.bytes),
             evict_after_seconds: entry.evict_after().map(|limit| limit.as_secs()),
@@ -176,9 +165,7 @@ impl ServerStatus {
         let server = lease.and_then(|host| host.report.metadata_server.as_ref());
         let counter = |name: &str| lease.and_then(|host| host.report.counters.get(name).copied());
         let health = health(&look.description, &look.hosts, look.running.as_ref(), entry, shard);
-        ServerStatus {
-            shard,
-            id: id.0,
+        let service = FileSystemService {
             text: health.words(),
             health,
             owner: report.map(|report| report.owner),
@@ -192,7 +179,8 @@ impl ServerStatus {
             restarts: running.map(|running| running.restarts),
             journal_used_bytes: counter("metadata_journal_bytes_used"),
             journal_bytes: counter("metadata_journal_capacity"),
-        }
+        };
+        ServerStatus { shard, id: id.0, service }
     }
 }
 

@@ -70,13 +70,13 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
     for file_system in file_system_status::file_systems(look) {
         let Some(name) = &file_system.name else { continue };
         let subject = Subject::FileSystem(name.clone());
-        match &file_system.health {
+        match &file_system.service.health {
             FileSystemHealth::Serving => {}
             FileSystemHealth::Down(_) | FileSystemHealth::NotUp => {
                 let action = "programs wait: see the log of `braid up`, which restarts it";
-                found.error(subject, &file_system.text, action);
+                found.error(subject, &file_system.service.text, action);
             }
-            _ => found.note(subject, &file_system.text),
+            _ => found.note(subject, &file_system.service.text),
         }
         for server in &file_system.servers {
             let called = match file_system.servers.len() {

@@ -33,7 +33,7 @@ pub async fn status(arguments: StatusArgs, common: &Common) -> Result<ExitCode, 
     let is_asked = |status: &FileSystemStatus| arguments.name.is_none() || status.name == arguments.name;
     let mut shown = Vec::new();
     for status in status.file_systems.into_iter().filter(is_asked) {
-        let serves = status.health == FileSystemHealth::Serving;
+        let serves = status.service.health == FileSystemHealth::Serving;
         let content = match status.name.as_deref().filter(|_| serves) {
             // The server may have died just now.
             Some(name) => array.content_of_file_system(name).await.ok(),
@@ -82,7 +82,7 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> 
             [] => {}
             [only] => {
                 text += "one metadata server serves it\n";
-                if let (Some(used), Some(bytes)) = (only.journal_used_bytes, only.journal_bytes) {
+                if let (Some(used), Some(bytes)) = (only.service.journal_used_bytes, only.service.journal_bytes) {
                     text += &format!("its journal uses {} of {}\n", format_size(used), format_size(bytes));
                 }
             }
@@ -106,18 +106,18 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> 
 
 fn server_table(servers: &[ServerStatus], content: Option<&FileSystemContent>, dir: &Path) -> String {
     let header = ["shard", "state", "owner", "pid", "address", "journal", "free"].map(str::to_string).to_vec();
-    let of_server = |server: &ServerStatus| {
+    let of_server = |ServerStatus { shard, service: server, .. }: &ServerStatus| {
         let journal = server.journal_used_bytes.zip(server.journal_bytes);
         let journal = journal.map(|(used, bytes)| format!("{} of {}", format_size(used), format_size(bytes)));
-        let shard = content.and_then(|content| content.shards.get(server.shard));
+        let content = content.and_then(|content| content.shards.get(*shard));
         vec![
-            server.shard.to_string(),
+            shard.to_string(),
             server.text.clone(),
             server.owner.map(|owner| Generation(owner).to_string()).unwrap_or_default(),
             server.pid.map(|pid| pid.to_string()).unwrap_or_default(),
             within(dir, server.address.as_deref()),
             journal.unwrap_or_default(),
-            shard.map(|shard| format_size(shard.free_bytes)).unwrap_or_default(),
+            content.map(|shard| format_size(shard.free_bytes)).unwrap_or_default(),
         ]
     };
     output::table(&[header].into_iter().chain(servers.iter().map(of_server)).collect::<Vec<_>>())

@@ -172,8 +172,8 @@ impl<'a> View<'a> {
         }
         for file_system in &status.file_systems {
             let name = file_system.called();
-            let state = file_system.health.name().to_string();
-            parts.push((format!("file system {name}"), state, file_system.text.clone()));
+            let state = file_system.service.health.name().to_string();
+            parts.push((format!("file system {name}"), state, file_system.service.text.clone()));
         }
         parts
     }
@@ -245,13 +245,14 @@ fn waits(host: &HostStatus, waiting: &WaitingReport) -> String {
 pub fn file_system_table(file_systems: &[FileSystemStatus], dir: &Path) -> String {
     let mut rows = vec![row(["file system", "size", "state", "owner", "pid", "address", "hosts"])];
     for file_system in file_systems {
+        let service = &file_system.service;
         rows.push(row([
             &file_system.called(),
             &file_system.size_bytes.map(format_size).unwrap_or_default(),
-            &file_system.text,
-            &file_system.owner.map(|owner| Generation(owner).to_string()).unwrap_or_default(),
-            &file_system.pid.map(|pid| pid.to_string()).unwrap_or_default(),
-            &within(dir, file_system.address.as_deref()),
+            &service.text,
+            &service.owner.map(|owner| Generation(owner).to_string()).unwrap_or_default(),
+            &service.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            &within(dir, service.address.as_deref()),
             &file_system.hosts.len().to_string(),
         ]));
     }
