@@ -1,7 +1,6 @@
 //! An array that a program administers. It is identified by its folder. Its events are a stream, as printed by `braid events --follow`.
 
 use crate::failure::{Exit, Failure};
-use crate::waiting::await_until;
 use braid_base::ArrayId;
 use braid_control::{ControlPlane, EventCursor, NotTold};
 pub use braid_control::{Event, EventKind};
@@ -9,7 +8,7 @@ use braid_session::{HEARTBEAT, Session, hosts_ended, require_up};
 use rustix::process::Signal;
 use std::collections::VecDeque;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
 
 /// An array that is administered, identified by its folder. It keeps nothing open: each operation runs a host of its own for as long as it
@@ -169,4 +168,23 @@ impl Events {
         self.read.extend(events);
         Ok(())
     }
+}
+
+/// The interval of looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Looks at the array again and again, until `is_so`; false if it is not so within `limit`.
+pub(crate) async fn await_until(
+    control: &ControlPlane,
+    limit: Duration,
+    is_so: impl AsyncFn() -> Result<bool, Failure>,
+) -> Result<bool, Failure> {
+    let begun = Instant::now();
+    while !is_so().await? {
+        if begun.elapsed() > limit {
+            return Ok(false);
+        }
+        control.changed(LOOK_PAUSE).await;
+    }
+    Ok(true)
 }

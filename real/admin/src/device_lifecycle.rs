@@ -13,6 +13,7 @@
 //! A disk is created for any slot, and gets the number of its slot when it is first served. The description contains the disk before the
 //! monitor is told of it: therefore the file of every disk that the membership names is known.
 
+use crate::array::await_until;
 use crate::device_file::UNASSIGNED;
 use crate::failure::Failure;
 use crate::new_disk::room;
@@ -128,17 +129,12 @@ pub async fn await_report(
     limit: Option<Duration>,
     wished: impl Fn(Option<&DeviceReport>) -> bool,
 ) -> Result<(), Failure> {
-    let begun = Instant::now();
-    loop {
-        let report = report_of(control, id).await?;
-        if wished(report.as_ref()) {
-            return Ok(());
-        }
-        if let Some(limit) = limit.filter(|limit| begun.elapsed() > *limit) {
-            return Err(not_yet(id, report.as_ref(), limit));
-        }
-        control.changed(LOOK_PAUSE).await;
+    let limit = limit.unwrap_or(Duration::MAX);
+    let is_so = async || Ok(wished(report_of(control, id).await?.as_ref()));
+    if await_until(control, limit, is_so).await? {
+        return Ok(());
     }
+    Err(not_yet(id, report_of(control, id).await?.as_ref(), limit))
 }
 
 /// The failure if the monitor has recorded a request, but the device is not as requested after this time.

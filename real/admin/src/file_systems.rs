@@ -6,12 +6,12 @@
 //! Remains of an interrupted creation are removed by the next creation of that name, or by the deletion. An interrupted deletion is
 //! completed by the next deletion, or by `braid up`.
 
+use crate::array::await_until;
 use crate::array_creation;
 use crate::failure::Failure;
 use crate::operation_driver::{self, Ended, Questions, Subject, Work, Worker};
 use crate::shards::{self, Grouping, Protocol, ShardChoice};
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, NewVolume, describe};
-use crate::waiting::await_until;
 use braid_base::limits::Settings;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Time, VolumeId};
@@ -241,7 +241,8 @@ async fn set<T>(
 pub async fn settle(session: &Session) -> Result<(), Failure> {
     let entries = session.control().describe().await?.file_systems;
     for entry in entries.iter().filter(|entry| entry.state == FileSystemState::Deleting) {
-        if let Err(failure) = complete_deletion(session, entry).await {
+        let rest = FileSystemDeletion::continuing(session.generation(), FileSystemTiming::default());
+        if let Err(failure) = remove(session, entry, rest).await {
             tracing::warn!("file system {} can't be deleted completely now: {failure}", entry.name);
         }
     }
@@ -384,10 +385,6 @@ async fn format(session: &Session, id: FileSystemId, metadata: &VolumeEntry) -> 
             .await?;
     }
     Ok(())
-}
-
-async fn complete_deletion(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
-    remove(session, entry, FileSystemDeletion::continuing(session.generation(), FileSystemTiming::default())).await
 }
 
 /// Performs a deletion, or the rest of one.

@@ -44,7 +44,6 @@
 //! | [`state_from_devices`] | recovers an array that has lost its folder or the monitor's state |
 //! | [`snapshot`] | reads the state of an array once |
 //! | [`device_condition`], [`health`] | the state of devices, volumes and the monitor |
-//! | `waiting` | waiting for what other processes do |
 //! | [`failure`] | failures: a code, a message, a hint, an exit status |
 
 pub mod array;
@@ -87,7 +86,6 @@ pub mod state_from_devices;
 pub mod status;
 pub mod volume_operations;
 pub mod volumes;
-mod waiting;
 pub mod write_map;
 
 pub use array::{Array, Event, EventKind, Events, wait};

@@ -9,8 +9,8 @@
 mod file_systems;
 pub(crate) mod store;
 
+use crate::array::await_until;
 use crate::failure::Failure;
-use crate::waiting::await_until;
 use braid_base::{Generation, LockServerId, VolumeId};
 use braid_control::{Change as EntryChange, ControlPlane, HostEntry, Moment, VolumeEntry, VolumeState, serving};
 use braid_control_protocol::{

@@ -1,11 +1,10 @@
 //! The recovery throttle, and the devices that must be resynchronised: following them until they are in.
 
-use crate::array::Array;
+use crate::array::{Array, await_until};
 use crate::device_condition::{DeviceCondition, Healing, span};
 use crate::failure::Failure;
 use crate::health::MonitorHealth;
 use crate::snapshot::{ArraySnapshot, SnapshotReader};
-use crate::waiting::await_until;
 use braid_base::DeviceId;
 pub use braid_control::ThrottleReport;
 use braid_control::{ByteRange, EventKind, MonitorEntry, merged};
@@ -211,10 +210,7 @@ fn begin(look: &ArraySnapshot, only: Option<DeviceId>) -> Result<BTreeMap<Device
             other => idle.push(format!("device {id} is {}", other.words())),
         }
     }
-    if !followed.is_empty() {
-        return Ok(followed);
-    }
-    if idle.is_empty() {
+    if !followed.is_empty() || idle.is_empty() {
         return Ok(followed);
     }
     let message = format!("nothing to rebuild now: {}", idle.join("; "));

@@ -14,12 +14,11 @@
 //! like any other. A file system grows with the volume that holds the bytes of its files: its metadata servers take it over anew, with the
 //! blocks that were added.
 
-use crate::array::Array;
+use crate::array::{Array, await_until};
 use crate::failure::Failure;
 use crate::file_system_operations::FileSystemContent;
 use crate::status::nbd_uri;
 use crate::volumes::{self, NewVolume};
-use crate::waiting::await_until;
 use crate::{array_creation, file_systems, operation_driver};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId};
