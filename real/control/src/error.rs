@@ -16,22 +16,10 @@ pub enum ControlError {
     /// Addresses of sockets are text, and so are the files that contain them.
     #[error("the path of the folder is not UTF-8: {}", .dir.display())]
     NotText { dir: PathBuf },
-    /// The file was written by a later release.
     #[error("{} has schema {found}, this release knows up to {known}: use a newer release", .file.display())]
-    NewerSchema {
-        file: PathBuf,
-        /// The schema of the file.
-        found: u64,
-        /// The latest schema of this release.
-        known: u64,
-    },
-    /// The content of the file is not valid.
+    NewerSchema { file: PathBuf, found: u64, known: u64 },
     #[error("{} can't be parsed ({reason}); it was left unchanged: correct it or restore a copy", .file.display())]
-    Damaged {
-        file: PathBuf,
-        /// The parser's message.
-        reason: String,
-    },
+    Damaged { file: PathBuf, reason: String },
     /// The counter of generations is missing. Starting again at zero could give two hosts the same generation.
     #[error(
         "{} is missing: run `braid monitor recover`, which recreates it above every generation known to the devices",
@@ -40,29 +28,12 @@ pub enum ControlError {
     GenerationsMissing { file: PathBuf },
     #[error("all host generations of this array have been used")]
     GenerationsExhausted,
-    /// Another process has held the lock of the folder for too long.
     #[error("{} for more than {seconds} s", holds(.holder.as_ref(), .file))]
-    Locked {
-        file: PathBuf,
-        /// The process that holds it, if the system tells.
-        holder: Option<LockHolder>,
-        /// How long we waited.
-        seconds: u64,
-    },
-    /// Other processes have changed the description again and again.
+    Locked { file: PathBuf, holder: Option<LockHolder>, seconds: u64 },
     #[error("other processes have changed the array's description all the time for {seconds} s: try again")]
-    Contended {
-        /// How long it was tried.
-        seconds: u64,
-    },
-    /// `braid up` is already running on this folder.
+    Contended { seconds: u64 },
     #[error("the array in {} is up already{}", .dir.display(), .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
-    AlreadyUp {
-        dir: PathBuf,
-        /// The process that runs it, if known.
-        pid: Option<u32>,
-    },
-    /// The host's lease expired, and the host was fenced.
+    AlreadyUp { dir: PathBuf, pid: Option<u32> },
     #[error("the lease of host {generation} expired, and the host was fenced: start it again")]
     LeaseLost { generation: Generation },
     /// The host has a lease that is not over, and its renewal can't be written. The host goes on: if its lease ends, it can read that.
@@ -74,15 +45,8 @@ pub enum ControlError {
     /// A file or folder that this process must not use.
     #[error("{} {distrust}", .path.display())]
     Untrusted { path: PathBuf, distrust: Distrust },
-    /// The operating system reported an error.
     #[error("can't {doing} {}: {source}", .path.display())]
-    File {
-        /// The action that failed.
-        doing: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    File { doing: &'static str, path: PathBuf, source: std::io::Error },
 }
 
 /// A process that holds a lock.

@@ -10,19 +10,15 @@ use std::time::Duration;
 /// Why a host can't be started, or can't find a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// An error of the array's folder.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// An error of the host itself.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The array's devices are not running.
     #[error("the array in {} is not up", .dir.display())]
     NotUp { dir: PathBuf },
     /// The folder is a copy of that of a running array, and devices are started by hand: they would mistake hosts of the copy.
     #[error("{} is a copy of the folder of an array that is in use ({process}), which has devices at fixed addresses", .dir.display())]
     OfCopy { dir: PathBuf, process: Process },
-    /// The host has not adopted the volumes of this revision of the description in time.
     #[error("the host has not adopted the array's volumes within {waited:?}")]
     NotFollowed { waited: Duration },
     /// The recording can't be created.
@@ -31,22 +27,13 @@ pub enum SessionError {
     /// A volume can't be found, or its entry not be understood.
     #[error(transparent)]
     Description(#[from] DescriptionError),
-    /// The array has no file system of this name.
     #[error("there is no file system '{name}'")]
-    NoSuchFileSystem {
-        name: String,
-        /// The file systems of the array.
-        others: Vec<String>,
-    },
+    NoSuchFileSystem { name: String, others: Vec<String> },
     /// The file system can't be used: it is being created or deleted, or that was interrupted.
     #[error("file system '{name}' can't be used: its state is {}", .state.name())]
     FileSystemNotReady { name: String, state: FileSystemState },
-    /// The description names an unknown way to acquire locks.
     #[error("the array's lock_acquisition is '{found}', not ordered or timeout")]
-    Acquisition {
-        /// The name in the description.
-        found: String,
-    },
+    Acquisition { found: String },
 }
 
 /// Why the array refuses a host from now on, or soon will.
@@ -58,7 +45,6 @@ pub enum Loss {
     /// The host's lease was ended by another process.
     #[error("{0}")]
     LeaseLost(Arc<ControlError>),
-    /// The host's lease expired because it could not be written.
     #[error("the host's lease could not be renewed: {0}")]
     Unrenewed(Arc<ControlError>),
     /// A bug: the task that renews the lease has ended.
