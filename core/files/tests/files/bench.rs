@@ -1,6 +1,6 @@
 //! The bench: clients, their hosts, the server, and the network between them.
 
-use crate::server::{SERVER, Server};
+use crate::server::Server;
 use crate::volume::{Volume, VolumeHost};
 pub use braid_base::limits::Settings;
 pub use braid_base::{Clock, FileSystemId, Generation, InodeId, NodeId, Now, Rng, Time, VolumeId};
@@ -9,7 +9,7 @@ pub use braid_machine::{
     ArrayRequest, Effect, FileHandle, FilesError, FilesRequest, FilesSuccess, HostEffects, HostError, HostOutcome,
     HostSuccess, Input, Machine, MountRequest, NoDisk, OpId,
 };
-pub use braid_wire::{FileCommand, FileResult, Message, MonitorReply, NewInode, Owner};
+pub use braid_wire::{FileCommand, FileResult, Message, NewInode, Owner};
 pub use bytes::Bytes;
 pub use std::cell::RefCell;
 pub use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,7 @@ pub use std::rc::Rc;
 pub use std::time::Duration;
 
 pub const FILE_SYSTEM: FileSystemId = FileSystemId(3);
+const SERVER: NodeId = NodeId::MetadataServer(FILE_SYSTEM);
 /// The volume's stripe.
 pub const STRIPE_BYTES: usize = 16 * 4096;
 
@@ -59,21 +60,20 @@ struct Parcel {
 impl Bench {
     pub fn new(seed: u64, clients: u32, blocks: u64, network: Network) -> Bench {
         let volume = Volume::new(blocks);
-        let now = Now { time: Time(1_000_000_000), clock: Clock(5_000_000_000) };
         let mut bench = Bench {
             clients: BTreeMap::new(),
-            server: Server::new(volume.clone(), blocks, now),
+            server: Server::new(volume.clone(), blocks),
             volume,
             network,
             cut: None,
-            now,
+            now: Now { time: Time(1_000_000_000), clock: Clock(5_000_000_000) },
             rng: Rng::new(seed),
             messages: BTreeMap::new(),
             next: 1,
             ended: BTreeMap::new(),
             next_host: 1,
         };
-        bench.server.restart(now);
+        bench.server.begin(bench.now);
         (0..clients).for_each(|_| {
             bench.add();
         });
@@ -193,7 +193,7 @@ impl Bench {
                     self.step(client, Input::Message { to: NodeId::Host(client), from: SERVER, message });
                 }
             }
-            1 => self.server.take(self.now, Input::Wake),
+            1 => self.server.wake(self.now),
             _ => self.step(host, Input::Wake),
         }
         self.collect();
