@@ -62,7 +62,7 @@ impl Scene {
     /// Everything that was under way arrives; the previous owner goes on, and nothing that the heir has read changes.
     fn expect_nothing_more_happens(mut self, seen: &[u8]) {
         let owner = self.array.node(self.owner);
-        let is_up = self.array.world.is_up(self.owner);
+        let is_up = self.array.world.is_up(owner);
         let later = if is_up {
             vec![self.array.write(self.owner, 0, BLOCK), self.array.read(self.owner, 0, BLOCK)]
         } else {
