@@ -23,6 +23,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Offsets and lengths of all disk commands are multiples of this.
 const SECTOR_BYTES: usize = 512;
@@ -32,6 +33,9 @@ const PAGE_BYTES: u32 = 4096;
 const FILE_MODE: u32 = 0o600;
 /// What group and others need in order to change a file.
 const WRITE_OF_OTHERS: u32 = 0o022;
+/// How long the end of an engine waits for its commands, and how often it looks.
+const DRAIN_MAX: Duration = Duration::from_millis(200);
+const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 /// The most buffers that the kernel accepts in one write.
 const PARTS_MAX: usize = 1024;
 

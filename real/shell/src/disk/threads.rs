@@ -1,6 +1,6 @@
 //! Disk commands through a pool of threads, for kernels that refuse io_uring.
 
-use super::Disk;
+use super::{DRAIN_MAX, DRAIN_PAUSE, Disk};
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
@@ -9,6 +9,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Commands executed at the same time.
 const THREADS: usize = 8;
@@ -72,13 +73,16 @@ impl Threads {
 }
 
 impl Drop for Threads {
-    /// Performs all submitted commands.
+    /// Performs all submitted commands, and waits a moment for that. A disk that hangs may never answer: then its threads go on alone, and keep
+    /// the file open, and so locked.
     fn drop(&mut self) {
         held(&self.shared.queue).closed = true;
         self.shared.work.notify_all();
+        let begun = Instant::now();
         for worker in self.workers.drain(..) {
-            // A worker that panicked has logged it.
-            let _ = worker.join();
+            while !worker.is_finished() && begun.elapsed() < DRAIN_MAX {
+                std::thread::sleep(DRAIN_PAUSE);
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Disk commands through io_uring, in the thread of the machine's driver: one system call submits all commands of a wake-up, and
 //! completions wake the driver.
 
-use super::Disk;
 use super::read_buffer::ReadBuffer;
+use super::{DRAIN_MAX, DRAIN_PAUSE, Disk};
 use crate::counters::{Counters, add};
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -195,18 +196,23 @@ impl Uring {
 }
 
 impl Drop for Uring {
-    /// Waits until the kernel no longer accesses any buffer.
+    /// Waits a moment until the kernel no longer accesses any buffer. A disk that hangs may never answer, and this thread may serve other
+    /// devices: then the buffers are leaked. What the kernel still does keeps the file open, and so locked, until it is done.
     fn drop(&mut self) {
-        let mut ended = Vec::new();
+        let (mut ended, begun) = (Vec::new(), Instant::now());
         self.waiting.clear();
         while self.in_kernel > 0 {
-            if let Err(error) = self.enter(1) {
-                tracing::error!("io_uring can't be drained; its buffers are leaked: {error}");
+            let entered = self.enter(0).and_then(|()| self.take(&mut ended));
+            self.waiting.clear();
+            if entered.is_err() || (self.in_kernel > 0 && begun.elapsed() > DRAIN_MAX) {
+                let path = self.disk.path().display();
+                tracing::error!("{path}: {} disk commands don't end; their buffers are leaked", self.in_kernel);
                 std::mem::forget(std::mem::take(&mut self.operations));
                 return;
             }
-            let _ = self.take(&mut ended);
-            self.waiting.clear();
+            if self.in_kernel > 0 {
+                std::thread::sleep(DRAIN_PAUSE);
+            }
         }
     }
 }
