@@ -32,6 +32,8 @@ pub enum Told<'a> {
     Device(DeviceId, &'a Result<Running, Failure>),
     /// The NBD server serves.
     Serving(&'a Address),
+    /// The NBD server can't serve yet, and is tried again; devices serve.
+    NotServing(&'a Failure),
     /// The host has ended; the devices serve until they are asked to end.
     HostEnded,
 }
@@ -51,17 +53,28 @@ pub async fn run(
     let role = format!("node {}", share.number());
     // With `braid up`, the first node serves at the socket in the folder, too.
     let in_folder = share.number() == 0 && matches!(share, Share::Part { .. });
-    let server = NbdFrontEnd::bind(control, &listen, in_folder).await?;
-    let listen = server.address().clone();
+    // Whoever starts a node by hand is told at once if its port is taken. Under a supervisor the devices don't wait for that.
+    let bound = match share {
+        Share::Part { .. } => None,
+        Share::These(_) => Some(NbdFrontEnd::bind(control, &listen, in_folder).await?),
+    };
+    let listen = bound.as_ref().map_or(listen, |server| server.address().clone());
     let devices = description.devices.iter().filter(|entry| share.has(entry)).count() as u64;
     let object_memory = Some(tuning.object_memory.unwrap_or_else(|| device::object_memory(devices)));
     let mut supervised = Supervised::of_node(control, &description, share, Tuning { object_memory, ..tuning });
+    let open = |bound| {
+        let failed = |failure: &Failure| tell(Told::NotServing(failure));
+        NbdFrontEnd::open_until_it_serves(control, &role, bound, (&listen, in_folder), unavailable, failed)
+    };
     let (mut stop, mut changed) = (pin!(stop), pin!(control.replaced(HEARTBEAT)));
-    let mut front = NbdFrontEnd::begin(control, &role, server, unavailable).await?;
-    tell(Told::Serving(&listen));
-    let front = loop {
+    let (mut opening, mut front) = (pin!(open(bound)), None::<NbdFrontEnd>);
+    loop {
         tokio::select! {
-            () = &mut stop => break Some(front),
+            () = &mut stop => break,
+            opened = &mut opening, if front.is_none() => {
+                tell(Told::Serving(opened.address()));
+                front = Some(opened);
+            }
             report = supervised.report() => {
                 if let Kept::Daemon(NodeId::Device(device)) = report.of {
                     tell(Told::Device(device, &report.state));
@@ -74,16 +87,15 @@ pub async fn run(
                 }
                 changed.set(control.replaced(HEARTBEAT));
             }
-            loss = front.session().lost() => {
+            loss = async { front.as_ref().expect("there is one").session().lost().await }, if front.is_some() => {
                 tracing::warn!("the host was fenced, and starts again: {loss}");
-                front.stop().await;
-                front = tokio::select! {
-                    front = NbdFrontEnd::reopen(control, &role, (&listen, in_folder), unavailable) => front,
-                    () = &mut stop => break None,
-                };
+                if let Some(fenced) = front.take() {
+                    fenced.stop().await;
+                }
+                opening.set(open(None));
             }
         }
-    };
+    }
     if let Some(front) = front {
         front.stop().await;
     }

@@ -5,7 +5,7 @@ use braid_admin::{Failure, parent_process};
 use braid_base::DeviceId;
 use braid_control::WhenUnavailable;
 use braid_daemons::node::{self, NodeOptions, Told};
-use braid_daemons::supervisor::{HOST_ENDED, Share, Tuning, say_of_device};
+use braid_daemons::supervisor::{HOST_ENDED, Share, Tuning, say_not_serving, say_of_device};
 use braid_shell::Address;
 use braid_terminal::{Common, Signals};
 use serde_json::json;
@@ -22,7 +22,7 @@ use tokio::net::unix::pipe;
 /// ends alone; if the process is killed, its devices are gone together until it is started again, and those of other nodes continue.
 ///
 /// `braid up --nodes N` starts nodes automatically, and restarts them if they die. This command runs devices that have a fixed address
-/// (`braid device add --address`), which `braid up` does not start; the node listens for them at their addresses. Ends with Ctrl-C or SIGTERM.
+/// (`address` in `array.json`), which `braid up` does not start; the node listens for them at their addresses. Ends with Ctrl-C or SIGTERM.
 ///
 /// Example: `braid node --device 5 --device 6 --listen 127.0.0.1:10815`
 #[derive(clap::Args)]
@@ -64,6 +64,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             Err(failure) => format!("device {device} is down, and is started again: {failure}\n"),
         }),
         Told::Serving(address) => report::announce(common.json, "the NBD server", address, json!({})),
+        Told::NotServing(failure) if child_of.is_some() => {
+            report::print(common.json, say_not_serving(failure), String::new)
+        }
+        // The log has it.
+        Told::NotServing(_) => {}
         Told::HostEnded => report::print(common.json, json!({HOST_ENDED: true}), String::new),
     };
     let options = NodeOptions { share, listen, unavailable, tuning };

@@ -40,6 +40,8 @@ pub struct Report {
     pub state: Result<Running, Failure>,
     /// How it crashed, if it did.
     pub crash: Option<Box<Crash>>,
+    /// The process that runs although it does not serve: a node whose port is taken.
+    pub runs: Option<u32>,
 }
 
 /// A daemon that serves.
@@ -92,8 +94,8 @@ impl Report {
             Err(failure) => RunningDaemon {
                 id: self.of.number(),
                 address: before.map(|before| before.address.clone()).unwrap_or_default(),
-                pid: None,
-                restarts: restarts + 1,
+                pid: self.runs,
+                restarts: restarts + u64::from(self.runs.is_none()),
                 down: Some(failure.message.clone()),
             },
         }

@@ -86,7 +86,7 @@ pub(super) async fn keep(mut wanted: watch::Receiver<Wanted>, in_task: bool, rep
         let Ended { failure, crash, down } = match started {
             Ok((mut server, running)) => {
                 port = running.address.clone();
-                let _ = reporter.send(Report { of: kept, state: Ok(running), crash: None }).await;
+                let _ = reporter.send(Report { of: kept, state: Ok(running), crash: None, runs: None }).await;
                 let ended = tokio::select! {
                     ended = server.ended() => ended,
                     _ = wanted.changed() => {
@@ -116,9 +116,9 @@ pub(super) async fn keep(mut wanted: watch::Receiver<Wanted>, in_task: bool, rep
         let failure = assignment.explain(failure);
         for device in down {
             let of = Kept::Daemon(NodeId::Device(device));
-            let _ = reporter.send(Report { of, state: Err(failure.clone()), crash: None }).await;
+            let _ = reporter.send(Report { of, state: Err(failure.clone()), crash: None, runs: None }).await;
         }
-        let _ = reporter.send(Report { of: kept, state: Err(failure), crash }).await;
+        let _ = reporter.send(Report { of: kept, state: Err(failure), crash, runs: None }).await;
         if assignment.lacks_file().is_some() {
             // Every attempt would fail in the same way.
             tokio::select! {

@@ -18,7 +18,7 @@ mod task;
 pub use assignment::NO_FILE;
 pub use contract::{Kept, Report, Running, Tuning};
 pub use nodes::{Nodes, Share};
-pub use process::{HOST_ENDED, say_of_device};
+pub use process::{HOST_ENDED, say_not_serving, say_of_device};
 
 use assignment::{Assignment, Wanted, What};
 use braid_base::{DeviceId, FileSystemId};

@@ -36,6 +36,10 @@ struct NodeProcess {
     /// The devices that serve.
     devices: BTreeSet<DeviceId>,
     reporter: mpsc::Sender<Report>,
+    /// The node itself, and where its NBD server listens.
+    itself: (Kept, Address),
+    /// Why its NBD server does not serve.
+    not_serving: Option<Failure>,
 }
 
 impl ChildProcess {
@@ -70,10 +74,13 @@ impl ChildProcess {
             hosts_end,
             devices: BTreeSet::new(),
             reporter: reporter.clone(),
+            itself: (assignment.kept(), listen.clone()),
+            not_serving: None,
         });
         let mut process = ChildProcess { child, output, name, pid, node };
         let said = process.says().await.map_err(Failure::from)?;
         let address = said.get("address").and_then(Value::as_str).and_then(|text| text.parse().ok());
+        let address = address.or_else(|| process.node.as_ref()?.not_serving.as_ref().map(|_| listen.clone()));
         let Some(address) = address else {
             let status = process.child.wait().await.map_err(Failure::from)?;
             // It ended without an announcement, or wrote something else.
@@ -94,12 +101,16 @@ impl ChildProcess {
                 (Some((device, state)), Some(node)) => {
                     let is_up = state.is_ok();
                     let of = Kept::Daemon(NodeId::Device(device));
-                    let _ = node.reporter.send(Report { of, state, crash: None }).await;
+                    let _ = node.reporter.send(Report { of, state, crash: None, runs: None }).await;
                     if is_up {
                         node.devices.insert(device)
                     } else {
                         node.devices.remove(&device)
                     };
+                }
+                (None, Some(node)) if said.get(NOT_SERVING).is_some() => {
+                    node.not_serving = Failure::from_json(&said, None);
+                    return Ok(said);
                 }
                 _ => return Ok(said),
             }
@@ -109,11 +120,28 @@ impl ChildProcess {
 
     /// Returns when the process ends.
     pub async fn ended(&mut self) -> Ended {
+        if self.node.as_ref().is_some_and(|node| node.not_serving.is_some()) {
+            self.report_service().await;
+        }
         // Its output ends with it.
         let mut last = Value::Null;
         while let Ok(said) = self.says().await
             && !said.is_null()
         {
+            // Another process has asked the node to end. Its devices end, too, so that all of it is started again.
+            if said.get(HOST_ENDED).is_some()
+                && let Some(node) = &mut self.node
+            {
+                drop(node.stdin.take());
+            }
+            if said.get("address").is_some()
+                && let Some(node) = &mut self.node
+            {
+                node.not_serving = None;
+            }
+            if said.get(NOT_SERVING).is_some() || said.get("address").is_some() {
+                self.report_service().await;
+            }
             last = said;
         }
         let status = match self.child.wait().await {
@@ -121,6 +149,16 @@ impl ChildProcess {
             Err(error) => return Failure::failed("device-ended", format!("{} ended: {error}", self.name)).into(),
         };
         self.end_with(&last, status, || Failure::failed("device-ended", format!("{} ended: {status}", self.name)))
+    }
+
+    /// Reports whether a node serves NBD clients. Its devices serve in any case.
+    async fn report_service(&self) {
+        let Some(NodeProcess { reporter, itself: (of, address), not_serving, .. }) = &self.node else { return };
+        let state = match not_serving {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(Running { address: address.clone(), pid: self.pid }),
+        };
+        let _ = reporter.send(Report { of: *of, state, crash: None, runs: Some(self.pid) }).await;
     }
 
     /// How the process ended, which `said` this last.
@@ -193,6 +231,15 @@ fn command(assignment: &Assignment) -> Command {
 
 /// The key by which a node says that its host has ended.
 pub const HOST_ENDED: &str = "host_ended";
+
+/// The key by which a node says that its NBD server can't serve yet.
+const NOT_SERVING: &str = "not_serving";
+
+/// What a node says while its NBD server can't serve.
+pub fn say_not_serving(failure: &Failure) -> Value {
+    let Failure { code, message, hint, .. } = failure;
+    json!({NOT_SERVING: true, "error": {"code": code, "message": message, "hint": hint}})
+}
 
 /// What a node says of one of its devices.
 pub fn say_of_device(device: DeviceId, state: &Result<Running, Failure>) -> Value {

@@ -2,6 +2,7 @@
 //! under writers that use all of them.
 
 use crate::prelude::*;
+use braid_processes::scratch::disk;
 
 /// How long writers at other nodes may pause when a node is killed or suspended.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -67,6 +68,76 @@ fn writers_at_other_nodes_go_on_while_a_node_is_killed_or_suspended() {
     array.assert_sound("vol0");
     let kills = faults.iter().filter(|(_, how)| *how == Signal::KILL).count();
     assert_eq!(array.events("daemon-crashed").len(), kills, "a crash of a node is one event");
+}
+
+#[test]
+fn a_node_that_others_ask_to_end_is_started_again() {
+    let array = up(1);
+    for how in [Signal::TERM, Signal::HUP] {
+        let before = pid(&array.status(), 0);
+        signal(before, how);
+        await_whole(&array, before);
+        array.assert_reads(0, &[0; 4096]);
+    }
+}
+
+/// While a node is down, another program may take its port: devices of the node, and clients elsewhere, don't depend on that.
+#[test]
+fn devices_of_a_node_do_not_wait_for_its_port() {
+    let array = up(1);
+    let (_host, other) = array.host();
+    let status = array.status();
+    let (before, port) = (pid(&status, 0), text(&status["nodes"][0]["nbd"]));
+    let load = Load::running(Plan::of(&[&other]));
+    signal(before, Signal::KILL);
+    let thief = std::thread::scope(|scope| {
+        let bind = || (0..).find_map(|_| std::net::TcpListener::bind(&port).ok());
+        scope.spawn(bind).join().expect("it is bound")
+    });
+    let status = array.await_status("the devices are back, and the node says why it does not serve", |status| {
+        items(&status["devices"]).iter().all(|device| device["state"] == "serving")
+            && status["nodes"][0]["down"].as_str().is_some_and(|why| why.contains("in use"))
+    });
+    assert_eq!(number(&status["nodes"][0]["restarts"]), 1, "{status:#}");
+    load.go_on();
+    drop(thief);
+    await_whole(&array, before);
+    wait_until("the node serves at its port", LIMIT, || array.status()["nodes"][0]["down"].is_null());
+    array.assert_reads(0, &[0; 4096]);
+    load.stop();
+}
+
+/// A file system that takes no writes, as if its disk hung, until this is dropped.
+struct Frozen<'a>(&'a str);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        run("fsfreeze", &["--unfreeze", self.0]);
+    }
+}
+
+/// The commands of a disk that hangs don't end. Its device is failed and replaced all the same, and the rest of its node goes on.
+#[test]
+fn a_disk_that_hangs_stops_nothing_else_in_its_node() {
+    let scratch = Scratch::new();
+    let (_block, _mount) = disk(&scratch, 400 << 20, &[]);
+    let (place, file) = (scratch.text("mnt"), scratch.text("mnt/device.braid"));
+    let array = up(1);
+    array.braid(&["device", "replace", "1", &file, "--wait"]).done();
+    let load = Load::running(Plan { hosts_may_go: true, ..Plan::of(&[&array.nbd()]) });
+    run("fsfreeze", &["--freeze", &place]).done();
+    let frozen = Frozen(&place);
+    rest(Duration::from_secs(1));
+    array.braid(&["device", "fail", "1"]).done();
+    load.go_on();
+    array.braid(&["device", "replace", "1", &scratch.text("other.braid"), "--wait"]).done();
+    load.go_on();
+    let pause = load.take_longest();
+    assert!(pause < LIMIT, "the writer paused for {pause:?}");
+    drop(frozen);
+    array.await_all_in();
+    load.stop();
+    array.assert_sound("vol0");
 }
 
 #[test]

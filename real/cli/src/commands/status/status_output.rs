@@ -37,7 +37,12 @@ impl<'a> View<'a> {
         }
         let status = &self.status;
         let mut hosts = status.hosts.iter().filter(|host| !host.elsewhere);
-        let mut of_host = |role: &str| hosts.find(|host| host.live && host.role == role).map(|host| host.pid);
+        let has_ended = |pid: &u32| Process::own().sibling(*pid).has_ended();
+        // The lease of an earlier process may not be over yet.
+        let mut of_host = |role: &str| {
+            let live = hosts.by_ref().filter(|host| host.live && host.role == role);
+            live.map(|host| host.pid).find(|pid| !has_ended(pid))
+        };
         let numbered = |letter: char| name.strip_prefix(letter).unwrap_or_default();
         let recorded = match name {
             "up" => status.pid,
@@ -54,7 +59,7 @@ impl<'a> View<'a> {
             }
         };
         // A daemon may have been started again, and that could not be recorded.
-        recorded.filter(|pid| !Process::own().sibling(*pid).has_ended())
+        recorded.filter(|pid| !has_ended(pid))
     }
 
     pub fn json(&self) -> serde_json::Value {
