@@ -27,8 +27,8 @@ impl LockServer {
                 let asked = LockDetails { object, extents, term: LockTerm::Cached, in_parts: true, width, over };
                 self.on_lock(now, LockName { host, lock_id }, asked, start, out);
             }
-            LockCommand::Shrink { kept } => {
-                for LockPart { lock_id, extents } in kept {
+            LockCommand::Shrink { rest } => {
+                for LockPart { lock_id, extents } in rest {
                     let shrunk = self.engine.shrink(now.time, LockName { host, lock_id }, &extents);
                     self.counters.shrunk += u64::from(shrunk);
                 }

@@ -175,13 +175,13 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
 
     /// Keeps less of a lock that is held: these extents, at least one. Each lies within one of its extents, and is as strong at most. Appends the
     /// owners whose locks are granted by that. Returns false, and does nothing, if the lock is not held or does not cover the extents.
-    pub fn shrink(&mut self, owner: Owner, kept: &[LockExtent], granted: &mut Vec<Owner>) -> bool {
+    pub fn shrink(&mut self, owner: Owner, rest: &[LockExtent], granted: &mut Vec<Owner>) -> bool {
         let Some(owned) = self.owners.get(&owner).filter(|owned| owned.state == LockState::Held) else { return false };
-        if !kept.iter().all(|part| owned.extents.iter().any(|whole| whole.covers(part))) {
+        if !rest.iter().all(|part| owned.extents.iter().any(|whole| whole.covers(part))) {
             return false;
         }
         let before = self.remove(owner).expect("just seen");
-        self.insert(owner, Owned { extents: kept.to_vec(), ..before.clone() });
+        self.insert(owner, Owned { extents: rest.to_vec(), ..before.clone() });
         self.grant_behind(&before, granted);
         true
     }

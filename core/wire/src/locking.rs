@@ -95,7 +95,7 @@ pub enum LockCommand {
     },
     /// Keeps only these parts of locks that were called back; of a lock without extents, nothing. Not answered: if it is lost, the server
     /// calls them back again.
-    Shrink { kept: Vec<LockPart> },
+    Shrink { rest: Vec<LockPart> },
     /// Releases the lock of an ended transaction. Answered by [`LockReply::Unlocked`].
     Unlock { lock_id: u64 },
     /// Gives back revoked locks. Not answered: if it is lost, the server revokes them again.
@@ -167,10 +167,10 @@ impl LockExtent {
         let before = LockExtent { range: BlockRange::between(self.range.start, shared.start), ..self };
         let after = LockExtent { range: BlockRange::between(shared.end(), self.range.end()), ..self };
         let within = LockExtent { range: shared, mode: LockMode::Shared, ..self };
-        let kept = [before, within, after];
-        let is_kept =
+        let pieces = [before, within, after];
+        let is_left =
             |piece: &LockExtent| !piece.range.is_empty() && (piece.range != shared || other.mode == LockMode::Shared);
-        kept.into_iter().filter(is_kept).collect()
+        pieces.into_iter().filter(is_left).collect()
     }
 }
 

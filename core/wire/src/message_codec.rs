@@ -334,7 +334,7 @@ wire_enum!(LockCommand {
     4 => Yield { lock_ids },
     5 => LockOver { lock_id, object, extents, over },
     6 => LockRange { lock_id, object, extents, width, over },
-    7 => Shrink { kept },
+    7 => Shrink { rest },
 });
 wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached }, 4 => HeldRange { start } });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });

@@ -18,7 +18,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/base", "Settings", 24, "one flat list, as an operator sets them"),
     ("core/recipes", "Change", 15, "one procedure with all of its phases, as on its page"),
     ("core/recipes", "Take", 13, "one procedure with all of its phases, as on its page"),
-    ("core/description", "ArrayDescription", 13, "the description as it is stored"),
+    ("core/description", "ArrayDescription", 14, "the description as it is stored"),
     ("core/description", "VolumeEntry", 15, "a volume as it is stored"),
     ("core/device", "Transaction", 13, "what a device knows of one transaction, with four notes of one bit each"),
     ("core/transactions", "Transaction", 15, "what one attempt knows; its phase holds what is still missing"),

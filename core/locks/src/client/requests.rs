@@ -440,12 +440,12 @@ impl LockClient {
 
     /// Other hosts want parts of locks.
     pub(super) fn on_recall(&mut self, cx: &mut Ctx, server: LockServerId, wanted: Vec<LockPart>) {
-        let mut kept = Vec::new();
+        let mut rest = Vec::new();
         for LockPart { lock_id, extents } in wanted {
             self.counters.revocations += 1;
             let Some(request) = self.requests.get_mut(&lock_id) else {
                 // The lock was dropped already, or is unknown.
-                kept.push(LockPart { lock_id, extents: Vec::new() });
+                rest.push(LockPart { lock_id, extents: Vec::new() });
                 continue;
             };
             if request.server != server || request.retention.width().is_none() {
@@ -462,18 +462,18 @@ impl LockClient {
                 true => self.retire(lock_id),
                 false => self.update_cache(lock_id),
             }
-            kept.extend(self.shrink(lock_id));
+            rest.extend(self.shrink(lock_id));
         }
-        for kept in kept.chunks(LOCK_PARTS_MAX) {
-            self.tell(cx, server, LockCommand::Shrink { kept: kept.to_vec() });
+        for rest in rest.chunks(LOCK_PARTS_MAX) {
+            self.tell(cx, server, LockCommand::Shrink { rest: rest.to_vec() });
         }
     }
 
     /// A holder has stopped using a lock of which other hosts want a part, or the lock was granted after that.
     pub(super) fn give_back_recalled(&mut self, cx: &mut Ctx, number: u64) {
         let server = self.requests[&number].server;
-        if let Some(kept) = self.shrink(number) {
-            self.tell(cx, server, LockCommand::Shrink { kept: vec![kept] });
+        if let Some(rest) = self.shrink(number) {
+            self.tell(cx, server, LockCommand::Shrink { rest: vec![rest] });
         }
     }
 
@@ -485,10 +485,10 @@ impl LockClient {
         }
         let is_idle = |extent: &LockExtent| self.users_of(number, &[*extent]).is_empty();
         let (goes, stays): (Vec<_>, Vec<_>) = request.recalled.iter().copied().partition(is_idle);
-        let kept = without(&request.extents, &goes);
+        let rest = without(&request.extents, &goes);
         // If the server asks again for what was given back, it may have no room for the pieces.
-        let is_repeated = kept == request.extents && request.users.is_empty();
-        if request.retired || kept.is_empty() || kept.len() > LOCK_PART_EXTENTS_MAX || is_repeated {
+        let is_repeated = rest == request.extents && request.users.is_empty();
+        if request.retired || rest.is_empty() || rest.len() > LOCK_PART_EXTENTS_MAX || is_repeated {
             self.retire(number);
             if !self.requests[&number].users.is_empty() {
                 // It is given back with its last user.
@@ -504,8 +504,8 @@ impl LockClient {
             self.leaving.remove(&number);
         }
         let request = self.requests.get_mut(&number).expect("just seen");
-        (request.extents, request.recalled) = (kept.clone(), stays);
-        Some(LockPart { lock_id: number, extents: kept })
+        (request.extents, request.recalled) = (rest.clone(), stays);
+        Some(LockPart { lock_id: number, extents: rest })
     }
 
     /// The users of a lock that hold what conflicts with these extents, among the holders here.

@@ -219,22 +219,22 @@ impl LockEngine {
 
     /// The host keeps less of a lock that it holds: see [`LockTable::shrink`](crate::LockTable::shrink). False if there is no such lock, if
     /// the host never held so much, or if there is no room for the pieces: the lock is as it was.
-    pub fn shrink(&mut self, now: Time, name: LockName, kept: &[LockExtent]) -> bool {
-        if kept.is_empty() {
+    pub fn shrink(&mut self, now: Time, name: LockName, rest: &[LockExtent]) -> bool {
+        if rest.is_empty() {
             return self.give_back(now, name);
         }
         let Some(session) = self.sessions.get(&name.host) else { return false };
         let Some(held) = session.lock_ids.get(&name.lock_id) else { return false };
         let before = usize::from(held.extents);
-        let has_room = kept.len() <= before || self.has_room(session, kept.len() - before);
+        let has_room = rest.len() <= before || self.has_room(session, rest.len() - before);
         let mut granted = Vec::new();
-        if kept.len() > limits::EXTENTS_MAX || !has_room || !self.table.shrink(name, kept, &mut granted) {
+        if rest.len() > limits::EXTENTS_MAX || !has_room || !self.table.shrink(name, rest, &mut granted) {
             return false;
         }
         let session = self.sessions.get_mut(&name.host).expect("just seen");
-        session.lock_ids.get_mut(&name.lock_id).expect("just seen").extents = kept.len() as u16;
-        session.extents = session.extents + kept.len() - before;
-        self.extents = self.extents + kept.len() - before;
+        session.lock_ids.get_mut(&name.lock_id).expect("just seen").extents = rest.len() as u16;
+        session.extents = session.extents + rest.len() - before;
+        self.extents = self.extents + rest.len() - before;
         session.overdue.remove(&name.lock_id);
         if !self.table.wanted(name) {
             session.wanted.remove(&name.lock_id);

@@ -2,7 +2,7 @@
 //! ones, the first.
 //!
 //! `a1` is lock 1 of host a, and `own1` one of the process that contains the engine. `X 0 8` is exclusive, on eight blocks from block 0 on;
-//! `kept 4` says that it is called back in parts, and may be wider by four blocks; `over a1`, that it is a lock over `a1`.
+//! `parts 4` says that it is called back in parts, and may be wider by four blocks; `over a1`, that it is a lock over `a1`.
 
 use crate::bench::*;
 use braid_locks::LockEngine;
@@ -15,7 +15,7 @@ struct Story {
     engine: LockEngine,
     now: Time,
     /// Locks that are called back in parts.
-    kept: BTreeSet<LockName>,
+    in_parts: BTreeSet<LockName>,
 }
 
 impl Story {
@@ -32,9 +32,9 @@ impl Story {
                 }
             }
             ["pass", ms] => self.pass(Duration::from_millis(ms.parse().expect("a time"))),
-            ["shrink", lock, ref kept @ ..] => {
-                let kept: Vec<_> = kept.chunks(3).flat_map(extents_of).collect();
-                assert!(self.engine.shrink(self.now, name_of(lock), &kept));
+            ["shrink", lock, ref rest @ ..] => {
+                let rest: Vec<_> = rest.chunks(3).flat_map(extents_of).collect();
+                assert!(self.engine.shrink(self.now, name_of(lock), &rest));
             }
             ["back", lock] => match name_of(lock) {
                 LockName { host: LockEngine::OWN, lock_id } => self.engine.unlock_own(self.now, lock_id),
@@ -43,20 +43,20 @@ impl Story {
             [lock, mode, start, count, ref term @ ..] => {
                 let extents = extents_of(&[mode, start, count]);
                 let term = match term {
-                    ["cached"] | ["kept", ..] => LockTerm::Cached,
+                    ["cached"] | ["parts", ..] => LockTerm::Cached,
                     ["impatient"] => IMPATIENT,
                     _ => PATIENT,
                 };
                 let after = |what| words.iter().position(|word| *word == what).map(|at| words[at + 1]);
-                let in_parts = words.contains(&"kept");
-                let width = after("kept").map_or(0, |width| width.parse().expect("a width"));
+                let in_parts = words.contains(&"parts");
+                let width = after("parts").map_or(0, |width| width.parse().expect("a width"));
                 let over = after("over").map(|lock| name_of(lock).lock_id).into_iter().collect();
                 match name_of(lock) {
                     LockName { host: LockEngine::OWN, lock_id } => {
                         self.engine.lock_own(self.now, lock_id, OBJECT, &extents);
                     }
                     name => {
-                        self.kept.extend(in_parts.then_some(name));
+                        self.in_parts.extend(in_parts.then_some(name));
                         let asked = LockDetails { object: OBJECT, extents, term, in_parts, width, over };
                         assert_eq!(self.engine.ask(self.now, name, asked, true), Acceptance::Accepted);
                     }
@@ -111,7 +111,7 @@ fn shown(told: &Story, event: EngineEvent) -> String {
         EngineEvent::Granted { name: lock, waited } => {
             let (_, extents) = told.engine.extents(lock).expect("it is granted");
             let extents =
-                if told.kept.contains(&lock) { format!(" {}", extents_shown(extents)) } else { String::new() };
+                if told.in_parts.contains(&lock) { format!(" {}", extents_shown(extents)) } else { String::new() };
             format!("{}{extents}{}", name(lock), if waited { " at last" } else { "" })
         }
         EngineEvent::OwnGranted(lock_id) => format!("own{lock_id}"),
@@ -130,7 +130,7 @@ fn shown(told: &Story, event: EngineEvent) -> String {
 /// Tells a story in which three hosts are known and listed.
 fn tell(story: &[(&str, &str)]) {
     let engine = LockEngine::new(settings(), false, settings().lock_eviction);
-    let mut told = Story { engine, now: Time(1_000_000_000), kept: BTreeSet::new() };
+    let mut told = Story { engine, now: Time(1_000_000_000), in_parts: BTreeSet::new() };
     for (host, generation) in &HOSTS[..3] {
         told.call(&format!("hear {host}"));
         told.call(&format!("{host}9 S 90 1"));
@@ -267,25 +267,25 @@ fn hosts_that_keep_cached_locks_which_others_want_are_doomed_unless_they_are_par
 #[test]
 fn locks_of_ranges_are_widened_recalled_in_parts_and_promoted_while_they_are_held() {
     tell(&[
-        ("a1 X 100 10 kept 8", "a1 X 92 26"),
-        ("b1 S 120 10 kept 8", "b1 S 118 20"),
+        ("a1 X 100 10 parts 8", "a1 X 92 26"),
+        ("b1 S 120 10 parts 8", "b1 S 118 20"),
         // Only what is wanted goes; an exclusive lock that others share is kept shared.
-        ("b2 S 96 4 kept 8", "b2 waits, recall a1: S 96 4"),
+        ("b2 S 96 4 parts 8", "b2 waits, recall a1: S 96 4"),
         ("shrink a1 X 92 4 S 96 4 X 100 18", "b2 S 96 4 at last"),
-        ("c1 X 110 2 kept 0", "c1 waits, recall a1: X 110 2"),
+        ("c1 X 110 2 parts 0", "c1 waits, recall a1: X 110 2"),
         // Another part is wanted at once, and both are called back again.
-        ("c2 X 114 2 kept 0", "c2 waits, recall a1: X 110 2 X 114 2"),
+        ("c2 X 114 2 parts 0", "c2 waits, recall a1: X 110 2 X 114 2"),
         ("pass 500", "recall a1: X 110 2 X 114 2"),
         ("shrink a1 X 92 4 S 96 4 X 100 10", "c1 X 110 2 at last, c2 X 114 2 at last"),
         // What waits is granted as it was requested.
-        ("a2 X 92 8 kept 8 over a1", "a2 waits, recall b2: X 92 8"),
+        ("a2 X 92 8 parts 8 over a1", "a2 waits, recall b2: X 92 8"),
         ("shrink b2", "a2 X 92 8 at last"),
         ("back a1", ""),
         // Two hosts promote: the one that comes second gives back what it has, and has its turn.
-        ("a3 S 200 4 kept 0", "a3 S 200 4"),
-        ("b3 S 200 4 kept 0", "b3 S 200 4"),
-        ("a4 X 200 4 kept 0 over a3", "a4 waits, recall b3: X 200 4"),
-        ("b4 X 200 4 kept 0 over b3", "b4 waits, recall a3: X 200 4"),
+        ("a3 S 200 4 parts 0", "a3 S 200 4"),
+        ("b3 S 200 4 parts 0", "b3 S 200 4"),
+        ("a4 X 200 4 parts 0 over a3", "a4 waits, recall b3: X 200 4"),
+        ("b4 X 200 4 parts 0 over b3", "b4 waits, recall a3: X 200 4"),
         ("shrink b3", "a4 X 200 4 at last, recall a4: X 200 4"),
         ("shrink a3", ""),
         ("shrink a4", "b4 X 200 4 at last"),

@@ -94,7 +94,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         6 => (lock_id(), prop::collection::btree_set(0u8..30, 0..6))
             .prop_map(|((owner, object, extents), beside)| Action::Lock(owner, object, extents, beside)),
-        2 => (0u8..30, 1usize..4, any::<bool>()).prop_map(|(owner, kept, weaker)| Action::Shrink(owner, kept, weaker)),
+        2 => (0u8..30, 1usize..4, any::<bool>()).prop_map(|(owner, rest, weaker)| Action::Shrink(owner, rest, weaker)),
         3 => lock_id().prop_map(|(owner, object, extents)| Action::Hold(owner, object, extents)),
         5 => (0u8..30).prop_map(Action::Release),
         1 => lock_id().prop_map(|(owner, object, extents)| Action::Look(owner, object, extents)),
@@ -124,7 +124,7 @@ proptest! {
                     };
                     prop_assert_eq!(table.lock_beside(owner, object, &extents, |other| beside.contains(&other)), expected);
                 }
-                Action::Shrink(owner, kept, weaker) => {
+                Action::Shrink(owner, rest, weaker) => {
                     let before = naive.holders();
                     let mut granted = Vec::new();
                     let Some(index) = naive.find(owner) else {
@@ -132,7 +132,7 @@ proptest! {
                         continue;
                     };
                     let mut extents = naive.in_order[index].2.clone();
-                    extents.truncate(kept);
+                    extents.truncate(rest);
                     for extent in &mut extents {
                         extent.range.count = (extent.range.count - 1).max(1);
                         extent.mode = if weaker { LockMode::Shared } else { extent.mode };

@@ -57,7 +57,7 @@ const LISTS: [ListLimit; 53] = [
     ("lock_ids", COMMITS_PER_REQUEST_MAX, &["LockRequest", "Yield"]),
     ("over", COMMITS_PER_REQUEST_MAX, &["LockRequest", "LockOver"]),
     ("over", COMMITS_PER_REQUEST_MAX, &["LockRequest", "LockRange"]),
-    ("kept", LOCK_PARTS_MAX, &["LockRequest", "Shrink"]),
+    ("rest", LOCK_PARTS_MAX, &["LockRequest", "Shrink"]),
     ("lock_ids", COMMITS_PER_REQUEST_MAX, &["LockAnswer", "Revoke"]),
     ("wanted", LOCK_PARTS_MAX, &["LockAnswer", "Recall"]),
     ("silent", PARTICIPANTS_MAX, &["MonitorRequest", "Renew"]),
