@@ -10,6 +10,8 @@ use braid_wire::{LockExtent, LockMode};
 use std::ops::Range;
 use std::time::Duration;
 
+/// How long a host may take to give up a range that none of its programs uses.
+const TRY_WAIT: Duration = Duration::from_secs(1);
 /// The end of the last range, in bytes.
 const END_MAX: u64 = u64::MAX / BLOCK_BYTES as u64;
 
@@ -57,13 +59,13 @@ impl Ranges {
         Ok(self.clone().acquire(range, mode, None, self.array.deadline()).await?.0)
     }
 
-    /// Locks a range of bytes if that is possible at once. None if others hold some of it and do not give it up within 100 ms.
+    /// Locks a range of bytes if that is possible at once. None if others hold some of it and do not give it up within a second.
     ///
     /// # Errors
     /// Like those of [`Ranges::lock`].
     pub async fn try_lock(&self, range: Range<u64>, mode: LockMode) -> Result<Option<RangeLock>, Error> {
         self.array.want_lock_servers().await?;
-        match self.clone().acquire(range, mode, None, Duration::from_millis(100)).await {
+        match self.clone().acquire(range, mode, None, TRY_WAIT).await {
             Ok((lock, _)) => Ok(Some(lock)),
             Err(Error::RangeTaken { .. }) => Ok(None),
             Err(error) => Err(error),

@@ -120,25 +120,21 @@ impl NbdFrontEnd {
         at: (&Address, bool),
         unavailable: Option<WhenUnavailable>,
     ) -> NbdFrontEnd {
-        NbdFrontEnd::open_until_it_serves(control, role, None, at, unavailable, |_| {}).await
+        NbdFrontEnd::open_until_it_serves(control, role, at, unavailable, |_| {}).await
     }
 
-    /// Serves all volumes with a new host, through a server that is bound already or is bound at this address, and perhaps in the folder. It
-    /// is tried until it succeeds; `failed` is told of each failure.
+    /// Serves all volumes with a new host at this address, and perhaps in the folder. It is tried until it succeeds; `failed` is told of each
+    /// failure.
     pub async fn open_until_it_serves(
         control: &ControlPlane,
         role: &str,
-        mut bound: Option<Server>,
         (address, in_folder): (&Address, bool),
         unavailable: Option<WhenUnavailable>,
         failed: impl Fn(&Failure),
     ) -> NbdFrontEnd {
         loop {
             let front = async {
-                let server = match bound.take() {
-                    Some(server) => server,
-                    None => NbdFrontEnd::bind(control, address, in_folder).await?,
-                };
+                let server = NbdFrontEnd::bind(control, address, in_folder).await?;
                 NbdFrontEnd::begin(control, role, server, unavailable).await
             };
             match front.await {

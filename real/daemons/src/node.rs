@@ -62,12 +62,18 @@ pub async fn run(
     let devices = description.devices.iter().filter(|entry| share.has(entry)).count() as u64;
     let object_memory = Some(tuning.object_memory.unwrap_or_else(|| device::object_memory(devices)));
     let mut supervised = Supervised::of_node(control, &description, share, Tuning { object_memory, ..tuning });
-    let open = |bound| {
-        let failed = |failure: &Failure| tell(Told::NotServing(failure));
-        NbdFrontEnd::open_until_it_serves(control, &role, bound, (&listen, in_folder), unavailable, failed)
+    let mut front = match bound {
+        Some(server) => Some(NbdFrontEnd::begin(control, &role, server, unavailable).await?),
+        None => None,
     };
-    let (mut stop, mut changed) = (pin!(stop), pin!(control.replaced(HEARTBEAT)));
-    let (mut opening, mut front) = (pin!(open(bound)), None::<NbdFrontEnd>);
+    if front.is_some() {
+        tell(Told::Serving(&listen));
+    }
+    let open = || {
+        let failed = |failure: &Failure| tell(Told::NotServing(failure));
+        NbdFrontEnd::open_until_it_serves(control, &role, (&listen, in_folder), unavailable, failed)
+    };
+    let (mut stop, mut changed, mut opening) = (pin!(stop), pin!(control.replaced(HEARTBEAT)), pin!(open()));
     loop {
         tokio::select! {
             () = &mut stop => break,
@@ -92,7 +98,7 @@ pub async fn run(
                 if let Some(fenced) = front.take() {
                     fenced.stop().await;
                 }
-                opening.set(open(None));
+                opening.set(open());
             }
         }
     }

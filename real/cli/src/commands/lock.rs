@@ -49,7 +49,7 @@ pub struct Range {
     /// Nobody else may hold any of the range
     #[arg(long)]
     exclusive: bool,
-    /// How long to wait for the range; 0s: try once
+    /// How long to wait for the range; 0s: no longer than a host takes to give up what it does not use
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "1m")]
     wait: Duration,
     /// The command to run, after `--`
