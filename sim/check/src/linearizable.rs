@@ -251,8 +251,9 @@ impl<'a> Search<'a> {
                 invoked: operation.invoked.number,
                 completed: operation.completed().map_or(u64::MAX, |at| at.number),
                 until,
-                // Among equal operations that may happen at any time, the earliest may happen whenever the others may.
-                twin: ops.iter().rposition(|op| is_twin(op) && op.until >= until),
+                // Of equal operations that may happen until the same moment, the earliest is as good as the others. One that may happen
+                // for longer is not: it may be needed later.
+                twin: ops.iter().rposition(|op| is_twin(op) && op.until == until),
                 key: u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()),
             });
         }

@@ -125,6 +125,22 @@ fn number(value: i64) -> Bytes {
     Bytes::copy_from_slice(&value.to_be_bytes())
 }
 
+/// Of two equal requests, the one that may still happen later is not used up for what the other one has done.
+#[test]
+fn a_request_that_may_happen_for_longer_is_kept_for_later() {
+    let mut story = Story::begin();
+    let endless = story.ask("a", add(1, 1));
+    let abandoned = story.ask("b", add(1, 1));
+    story.happens(abandoned);
+    story.does("c", add(1, 5));
+    let now = story.now();
+    story.history.is_over(abandoned, now);
+    story.does("c", add(1, 5));
+    story.happens(endless);
+    story.does("c", add(1, 5));
+    story.is_fine();
+}
+
 #[test]
 fn a_stale_read_is_found_and_reported_with_the_expected_content() {
     let mut story = Story::begin();
