@@ -396,10 +396,9 @@ impl Host {
         let transactions = self.coordinator.next_timer().map(|(time, timer)| (time, of_coordinator(timer)));
         let link = self.links.next_timer().map(|(time, timer)| (time, Timer::Link(timer)));
         let request = self.requests.next_timer().map(|(time, timer)| (time, Timer::Request(timer)));
-        let locks = self.locks.client.deadline().map(|time| (time, Timer::Locks));
-        let ranges = self.locks.deadline(&self.config.settings).map(|time| (time, Timer::Ranges));
+        let locks = self.locks.next_timer(&self.config.settings);
         let monitor = self.monitor.deadline().map(|time| (time, Timer::Monitor));
-        transactions.into_iter().chain(link).chain(request).chain(locks).chain(ranges).chain(monitor).min()
+        transactions.into_iter().chain(link).chain(request).chain(locks).chain(monitor).min()
     }
 
     fn on_wake(&mut self, now: Now, out: &mut HostEffects) {

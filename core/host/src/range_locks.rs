@@ -15,6 +15,7 @@
 //! A lock that is being promoted yields to others that want it, so that two programs that promote do not wait for each other. The answer
 //! says so: `kept` is false, and what the program knew of the ranges may have changed.
 
+use crate::ctx::Timer;
 use braid_base::limits::{self, Settings};
 use braid_base::{Time, Timers};
 use braid_locks::client::{Ctx, Event, LockClient, Obstacle, Part, PartLocks, Retention, Wanted};
@@ -86,11 +87,16 @@ impl Locks {
         self.ranges.on_events(self.client.of_part(PROGRAMS), cx);
     }
 
-    /// When [`Locks::wake`] is due.
-    pub fn deadline(&self, settings: &Settings) -> Option<Time> {
+    /// The next timer of the client, or the time for [`Locks::wake`].
+    pub fn next_timer(&self, settings: &Settings) -> Option<(Time, Timer)> {
+        let client = self.client.deadline().map(|time| (time, Timer::Locks));
+        if self.ranges.locks.is_empty() {
+            return client;
+        }
         let impatient = self.ranges.timers.next().map(|(time, _)| time);
         let doubt = self.client.in_doubt_at(settings).filter(|_| self.ranges.locks.values().any(RangeLock::is_locked));
-        impatient.into_iter().chain(doubt.map(|(time, _)| time)).min()
+        let own = impatient.into_iter().chain(doubt.map(|(time, _)| time)).min();
+        client.into_iter().chain(own.map(|time| (time, Timer::Ranges))).min()
     }
 
     /// Refuses the lock requests that have waited for as long as they may, and ends locks that are in doubt.
@@ -119,6 +125,9 @@ impl Locks {
     /// Asserts that programs and the client agree on which locks are locked.
     pub fn invariants(&self) {
         self.client.invariants();
+        if self.ranges.locks.is_empty() {
+            return;
+        }
         let known = self.ranges.locks.iter().map(|(lock, range)| (*lock, range.asked.is_none()));
         assert!(known.eq(self.client.holders(PROGRAMS)), "locks of programs are those of the client");
     }

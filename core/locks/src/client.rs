@@ -252,7 +252,11 @@ impl LockClient {
     /// then the others are told.
     fn lock_locally(&mut self, holder: HolderId, object: ObjectId, extents: &[LockExtent], over: &[u64]) -> bool {
         let belongs = |other: HolderId| other.part == holder.part && over.contains(&other.number);
-        match self.local.lock_beside(holder, object, extents, belongs) {
+        let locked = match over {
+            [] => self.local.lock(holder, object, extents),
+            _ => self.local.lock_beside(holder, object, extents, belongs),
+        };
+        match locked {
             Locked::Granted => true,
             Locked::Waits { blockers } => {
                 for blocker in blockers {

@@ -113,7 +113,11 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     /// Requests a lock on all these extents of `object`, none of them empty. An owner has one lock. Its extents may
     /// touch each other; a block is locked exclusively if any of them says so.
     pub fn lock(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent]) -> Locked<Owner> {
-        self.lock_beside(owner, object, extents, |_| false)
+        let blockers = self.held.owners(object, extents);
+        let is_next = || !self.waiting.any(object, extents, usize::MAX, |_| true);
+        let free = blockers.is_empty() && (self.waiting_locks == 0 || is_next());
+        self.request(owner, object, extents, free);
+        if free { Locked::Granted } else { Locked::Waits { blockers } }
     }
 
     /// Like [`LockTable::lock`], but locks of some owners belong together with this one.
@@ -124,20 +128,21 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         extents: &[LockExtent],
         belongs: impl Fn(Owner) -> bool,
     ) -> Locked<Owner> {
-        let arrival = self.next_asked;
-        self.next_asked += 1;
         let (beside, blockers): (Vec<_>, _) =
             self.held.owners(object, extents).into_iter().partition(|it| belongs(*it));
-        let is_next = || !self.waiting.any(object, extents, usize::MAX, |other| !belongs(other.owner));
-        let free = blockers.is_empty() && (self.waiting_locks == 0 || is_next());
-        self.set_beside(owner, beside);
-        if self.waiting_locks > 0 {
-            let waiting = self.waiting.owners(object, extents);
-            self.set_beside(owner, waiting.into_iter().filter(|other| belongs(*other)));
-        }
+        let waiting = self.waiting.owners(object, extents);
+        let free = blockers.is_empty() && waiting.iter().all(|other| belongs(*other));
+        let waiting = waiting.into_iter().filter(|other| belongs(*other));
+        self.set_beside(owner, beside.into_iter().chain(waiting));
+        self.request(owner, object, extents, free);
+        if free { Locked::Granted } else { Locked::Waits { blockers } }
+    }
+
+    fn request(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent], free: bool) {
+        let arrival = self.next_asked;
+        self.next_asked += 1;
         let state = if free { LockState::Held } else { LockState::Waiting };
         self.insert(owner, Owned { arrival, state, object, extents: extents.to_vec() });
-        if free { Locked::Granted } else { Locked::Waits { blockers } }
     }
 
     /// Takes in a lock as held from before all requests: of a recovered transaction, or reasserted to a restarted

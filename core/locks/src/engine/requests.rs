@@ -142,7 +142,11 @@ impl LockEngine {
             extent.range = self.table.widest(asked.object, extent, asked.width.min(room));
         }
         let belongs = |other: LockName| other.host == name.host && asked.over.contains(&other.lock_id);
-        let locked = self.table.lock_beside(name, asked.object, &asked.extents, belongs);
+        let locked = if asked.over.is_empty() {
+            self.table.lock(name, asked.object, &asked.extents)
+        } else {
+            self.table.lock_beside(name, asked.object, &asked.extents, belongs)
+        };
         let waited = locked != Locked::Granted;
         let cached = asked.term == LockTerm::Cached;
         let session = self.sessions.get_mut(&name.host).expect("a host that requests a lock has a session");
