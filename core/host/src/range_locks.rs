@@ -47,7 +47,7 @@ pub(crate) struct RangeLocks {
 struct RangeLock {
     /// The request that waits for it. None: it is locked.
     asked: Option<Asked>,
-    /// Somebody else wants some of it, and no request was answered with that.
+    /// Another program wants some of it, and no request was answered with that.
     is_recalled: bool,
     /// Requests that wait for that.
     listeners: Vec<OpId>,

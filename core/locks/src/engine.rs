@@ -283,7 +283,7 @@ impl LockEngine {
                 let name = LockName { host: *host, lock_id: **lock_id };
                 // The process of the engine waits for moments only.
                 let is_meant = |other: LockName| other.host != LockEngine::OWN && other.host != *host;
-                // Programs may hold ranges for ever.
+                // Programs may hold ranges without limit.
                 let is_limited = |held: &HeldLock| if self.of_volumes { !held.in_parts } else { held.cached };
                 session.lock_ids.get(lock_id).is_some_and(is_limited)
                     && self.table.state(name) == Some(LockState::Held)

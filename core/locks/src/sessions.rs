@@ -56,7 +56,7 @@ pub(crate) struct HeldLock {
     pub cached: bool,
     /// The lock was not granted at once.
     pub waited: bool,
-    /// A cached lock that is called back in parts: its host keeps what nobody else wants.
+    /// A cached lock that is called back in parts: its host keeps what no other host wants.
     pub in_parts: bool,
     pub extents: u16,
 }

@@ -35,7 +35,7 @@ pub enum HostSuccess {
     /// The membership, as the monitor knows it.
     Membership(Membership),
     Files(FilesSuccess),
-    /// The ranges are locked, under this number. `kept`: if a lock was promoted or demoted, nobody else had it in between.
+    /// The ranges are locked, under this number. `kept`: if a lock was promoted or demoted, no other program had it in between.
     RangeLocked {
         lock: u64,
         kept: bool,

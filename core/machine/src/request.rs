@@ -252,7 +252,7 @@ pub enum RangesRequest {
         over: Option<u64>,
         /// By how much this host may keep more than was asked for, on either side, for locks to come.
         width: u64,
-        /// How long to wait; none: for ever.
+        /// How long to wait; none: without limit.
         wait: Option<Duration>,
     },
     /// Ends a lock, or a request for one.

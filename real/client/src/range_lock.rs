@@ -108,9 +108,9 @@ impl RangeLock {
         self.ranges.array.generation()
     }
 
-    /// Locks the same range in another mode. A weaker mode is granted at once. A stronger one is waited for, while the lock is kept. True if
-    /// nobody else had the range in between; false if it had to be given to another one that wanted it, too, so that what this program knew
-    /// of it may have changed. If the future is dropped, the lock may be over.
+    /// Locks the same range in another mode. A weaker mode is granted at once. A stronger one is waited for, while the lock is kept. True if no
+    /// other program had the range in between; false if it had to be given to one that wanted it, too, so that what this program knew of it may
+    /// have changed. If the future is dropped, the lock may be over.
     ///
     /// # Errors
     /// Like those of [`Ranges::lock`]. The lock is as it was, unless it was given to another one meanwhile: then it is over.
@@ -140,7 +140,7 @@ impl RangeLock {
 
 /// The object whose ranges are those of a space. Two names have the same object with a probability of 2⁻⁶³: then they delay each other.
 fn object_of(space: &str) -> ObjectId {
-    // FNV-1a: the same on every host, for ever.
+    // FNV-1a: the same on every host, in every release.
     let hash = space
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));

@@ -46,7 +46,7 @@ pub struct Range {
     /// Others may hold the range shared
     #[arg(long)]
     shared: bool,
-    /// Nobody else may hold any of the range
+    /// No other program may hold any of the range
     #[arg(long)]
     exclusive: bool,
     /// How long to wait for the range; 0s: no longer than a host takes to give up what it does not use

@@ -129,7 +129,7 @@ fn a_lock_in_the_library_is_recalled_and_converted_and_ends_when_it_is_dropped()
     assert!(wait(two.try_lock(10..20, LockMode::Exclusive)).unwrap().is_none());
     wait(first.recalled()).unwrap();
     drop(second);
-    assert!(wait(first.convert(LockMode::Exclusive)).unwrap(), "nobody else had it");
+    assert!(wait(first.convert(LockMode::Exclusive)).unwrap(), "no other host had it");
     assert!(wait(two.try_lock(0..1, LockMode::Shared)).unwrap().is_none());
     assert!(wait(first.convert(LockMode::Shared)).unwrap());
     let second = wait(two.lock(0..100, LockMode::Shared)).unwrap();
