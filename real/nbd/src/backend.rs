@@ -98,6 +98,7 @@ pub enum ErrorNumber {
     NoSpace = 28,
     /// ENOTSUP.
     NotSupported = 95,
-    /// ESHUTDOWN.
+    /// ESHUTDOWN: the server or its host ends. It is not sent: the connection is closed without an answer, so that a client which
+    /// reconnects repeats the request.
     Shutdown = 108,
 }

@@ -47,7 +47,8 @@ pub(crate) enum ConnectionError {
     ExportGone { name: String },
 }
 
-/// Serves a client until it leaves, or until `stop` becomes true: then its requests in flight are finished first.
+/// Serves a client until it leaves, or until `stop` becomes true or the host behind the volume ends: then its requests in flight are
+/// finished first. Those that have not begun, and those that the host gave up, get no answer: a client that reconnects repeats them.
 ///
 /// `socket` is another handle of the stream's socket, by which it is checked whether the client has closed it. `activity` is kept up to
 /// date.
@@ -107,7 +108,7 @@ where
     let end = poll_fn(|cx| {
         if !stopped && stopping.as_mut().poll(cx).is_ready() {
             stopped = true;
-            transmission.refuse_what_came()?;
+            transmission.reading = false;
         }
         transmission.poll(cx)
     })
@@ -306,16 +307,6 @@ where
         waits && self.answered.elapsed() >= self.settings.stall_timeout && (self.has_closed)()
     }
 
-    /// The server stops: requests that were not started are refused, those in progress are finished, and nothing more is read.
-    fn refuse_what_came(&mut self) -> Result<(), ConnectionError> {
-        while let Some(request) = self.next_request()? {
-            let error = Error::new(ErrorNumber::Shutdown, "the server is stopping");
-            self.output.put(Reply { cookie: request.cookie, outcome: Err(error) });
-        }
-        self.reading = false;
-        Ok(())
-    }
-
     fn take_requests(&mut self) -> Result<(), ConnectionError> {
         let mut is_first = true;
         while self.has_room() {
@@ -392,8 +383,12 @@ where
         while let Poll::Ready(Some((weight, reply))) = Pin::new(&mut self.in_flight).poll_next(cx) {
             self.bytes_in_flight -= weight;
             self.answered = Instant::now();
-            self.output.put(reply);
             progress = true;
+            if matches!(&reply.outcome, Err(error) if error.number == ErrorNumber::Shutdown) {
+                self.reading = false;
+            } else {
+                self.output.put(reply);
+            }
         }
         progress
     }

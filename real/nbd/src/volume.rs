@@ -9,7 +9,7 @@ use braid_base::{BLOCK_BYTES, BlockRange, limits};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostOutcome, HostSuccess, Patience, VolumeRequest};
 use braid_shell::{ClientSession, HostClient, Warning};
-use braid_wire::Failure;
+use braid_wire::{Failure, Rejection};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use std::sync::{Arc, LazyLock};
@@ -249,7 +249,7 @@ fn error(error: HostError) -> Error {
         | HostError::Disconnecting
         | HostError::Fenced
         | HostError::Abandoned
-        | HostError::Rejected { .. } => ErrorNumber::Shutdown,
+        | HostError::Rejected { rejection: Rejection::Fenced, .. } => ErrorNumber::Shutdown,
         _ => ErrorNumber::Io,
     };
     Error::new(number, error.to_string())

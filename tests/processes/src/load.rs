@@ -6,7 +6,7 @@
 
 use crate::array::Array;
 use crate::data::{noise, seed};
-use crate::nbd::{Client, ESHUTDOWN, Refusal};
+use crate::nbd::{Client, Refusal};
 use braid_base::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -234,7 +234,7 @@ impl Worker<'_> {
             let took = begun.elapsed();
             match outcome {
                 Ok(()) => {}
-                Err(Refusal::Gone(_) | Refusal::Said(ESHUTDOWN)) if self.plan.hosts_may_go => {
+                Err(Refusal::Gone(_)) if self.plan.hosts_may_go => {
                     self.hosts.remove(host);
                     continue;
                 }

@@ -17,8 +17,6 @@ pub enum Refusal {
 /// Error numbers that tests check.
 pub const EIO: u32 = 5;
 pub const ENOSPC: u32 = 28;
-/// The server ends, or its host was fenced.
-pub const ESHUTDOWN: u32 = 108;
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;

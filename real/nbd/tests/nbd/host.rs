@@ -260,4 +260,5 @@ fn a_copy_through_server_and_host_is_the_same() {
     }
     assert!(std::fs::read(&copy).unwrap() == bytes);
     drop(server);
+    [image, copy].iter().for_each(|file| std::fs::remove_file(file).unwrap());
 }

@@ -1,4 +1,4 @@
-//! Exports in memory: a working one, one of odd size, one that fails, one whose requests wait until they are released, and one that takes a
+//! Exports in memory: a working one, one of odd size, one that fails, one whose host ends, one whose requests wait until they are released, and one that takes a
 //! while to open for the first time.
 
 use braid_nbd::{Backend, Error, ErrorNumber, Export, Space, Volume};
@@ -39,7 +39,7 @@ struct Content {
 #[derive(Clone)]
 enum Mood {
     Fine,
-    Broken,
+    Broken(ErrorNumber),
     Stuck { gate: watch::Sender<bool>, waiting: watch::Sender<usize> },
 }
 
@@ -50,7 +50,8 @@ impl Memory {
         let disks = vec![
             disk(&gone, "disk", DISK_BYTES, Mood::Fine),
             disk(&gone, "odd", ODD_BYTES, Mood::Fine),
-            disk(&gone, "broken", DISK_BYTES, Mood::Broken),
+            disk(&gone, "broken", DISK_BYTES, Mood::Broken(ErrorNumber::Io)),
+            disk(&gone, "ending", DISK_BYTES, Mood::Broken(ErrorNumber::Shutdown)),
             disk(&gone, "stuck", DISK_BYTES, stuck),
             disk(&gone, "late", DISK_BYTES, Mood::Fine),
         ];
@@ -85,7 +86,7 @@ impl Disk {
     async fn content(&self) -> Result<std::sync::MutexGuard<'_, Content>, Error> {
         match &self.mood {
             Mood::Fine => {}
-            Mood::Broken => return Err(Error::new(ErrorNumber::Io, "the disk is broken")),
+            Mood::Broken(number) => return Err(Error::new(*number, "the disk is broken")),
             Mood::Stuck { gate, waiting } => {
                 waiting.send_modify(|waiting| *waiting += 1);
                 let (mut gate, mut gone) = (gate.subscribe(), self.abandoned.subscribe());
