@@ -4,8 +4,7 @@
 //! A lease consists of two files. `17.json` says that host 17 has a lease, and whether the lease is over; it is changed only under
 //! the folder's lock. `17.renewals` contains the time of the last renewal and the host's report; only the host writes it, without the
 //! lock, and in place (`renewals`). Therefore a process that is suspended while it holds the lock does not prevent renewals, nor does a full
-//! disk. Processes of the release before write and read `17.heartbeat`, which is replaced: a host writes it, too, as far as it can, and it
-//! counts if the host has no other file.
+//! disk.
 
 use crate::file::{self, Durability};
 use crate::paths::{GENERATIONS, HOSTS};
@@ -108,7 +107,7 @@ impl LeaseFiles<'_> {
         let written = self.write(&read, [write], now);
         // If the lease is over meanwhile, the heartbeat is ignored.
         let again = self.read_lease_alone(generation)?.table.require(generation);
-        again.inspect_err(|_| drop(self.remove_heartbeat(generation)))?;
+        again.inspect_err(|_| drop(file::remove(&self.renewals_path(generation))))?;
         written.map_err(|error| ControlError::Unrenewed { generation, source: Box::new(error) })
     }
 
@@ -219,7 +218,7 @@ impl LeaseFiles<'_> {
             Write::RemoveLease(host) => file::remove(&self.lease_path(host)),
             Write::RemoveHeartbeat(host) => {
                 file::remove(&self.end_path(host))?;
-                self.remove_heartbeat(host)
+                file::remove(&self.renewals_path(host))
             }
         })
     }
@@ -232,22 +231,15 @@ impl LeaseFiles<'_> {
         let (boot, renewed_nanos) = in_file(heartbeat.renewed.as_ref());
         let mut heartbeat = Heartbeat { schema: file::SCHEMA, boot, renewed_nanos, report: heartbeat.report.clone() };
         let path = self.renewals_path(host);
-        // For processes of the release before. On a file system that takes no new file it is missing: the reserve would not last for it.
-        let copied = file::replace(&self.heartbeat_path(host), &heartbeat, Durability::ThisBoot);
         let in_slot = fitting(&mut heartbeat);
         // The file is missing if somebody has removed it; or if the lease is over, which the caller finds out.
         // In place, but a file system that copies what is written, or has snapshots, needs space for it all the same.
         let write = || self.folder.with_reserve(|| renewals::write(&path, &in_slot));
-        if !write()? && (copied.is_err() || self.lease_path(host).exists()) {
+        if !write()? && self.lease_path(host).exists() {
             self.folder.with_reserve(|| renewals::create(&path))?;
             write()?;
         }
         Ok(())
-    }
-
-    fn remove_heartbeat(&self, host: Generation) -> Result<(), ControlError> {
-        file::remove(&self.renewals_path(host))?;
-        file::remove(&self.heartbeat_path(host))
     }
 
     /// The whole table. `last` is the last generation that was given, as far as the caller needs it.
@@ -299,14 +291,11 @@ impl LeaseFiles<'_> {
 
     fn read_heartbeat(&self, generation: Generation) -> Result<Option<leases::Heartbeat<LeaseReport>>, ControlError> {
         let path = self.renewals_path(generation);
-        let renewed = match renewals::read(&path)? {
-            Some(text) => file::parse(&path, &text).map(Some),
-            None => file::read(&self.heartbeat_path(generation)),
-        };
-        match renewed {
-            Ok(file) => Ok(file.map(|Heartbeat { boot, renewed_nanos, report, .. }| {
-                heartbeat(Some(time(boot, renewed_nanos)), report)
-            })),
+        let Some(text) = renewals::read(&path)? else { return Ok(None) };
+        match file::parse(&path, &text) {
+            Ok(Heartbeat { boot, renewed_nanos, report, .. }) => {
+                Ok(Some(heartbeat(Some(time(boot, renewed_nanos)), report)))
+            }
             // A power loss may leave the file empty. Then the lease is of an earlier boot, too.
             Err(ControlError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -328,8 +317,8 @@ impl LeaseFiles<'_> {
         Ok(leased)
     }
 
-    /// Removes heartbeat files without a lease, left by hosts that were suspended or killed during a renewal, and requests to them. The
-    /// folder is locked.
+    /// Removes renewals without a lease, left by hosts that were suspended or killed during a renewal (`.heartbeat` are those of earlier
+    /// releases), and requests to them. The folder is locked.
     fn sweep(&self) -> Result<(), ControlError> {
         let dir = self.folder.path(HOSTS);
         for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
@@ -380,10 +369,6 @@ impl LeaseFiles<'_> {
 
     fn end_path(&self, generation: Generation) -> PathBuf {
         self.folder.path(HOSTS).join(format!("{}.end", generation.0))
-    }
-
-    fn heartbeat_path(&self, generation: Generation) -> PathBuf {
-        self.folder.path(HOSTS).join(format!("{}.heartbeat", generation.0))
     }
 }
 

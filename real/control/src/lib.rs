@@ -4,7 +4,7 @@
 //!   array.json            the description: devices, volumes, how it was created     changed by compare-and-swap
 //!   generations           the last host generation given out                        only ever rises
 //!   hosts/17.json         the lease of host 17                                      removed when the host disconnects
-//!   hosts/17.heartbeat    when host 17 last renewed its lease, and its report       written by host 17 alone, without the lock
+//!   hosts/17.renewals     when host 17 last renewed its lease, and its report       written by host 17 alone, without the lock
 //!   hosts/17.end          host 17 is asked to end                                   for processes that can't be signalled
 //!   lockd0.state          durable state of lock server 0
 //!   monitor.state         durable state of the monitor: the membership

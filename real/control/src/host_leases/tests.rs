@@ -180,11 +180,11 @@ fn a_renewal_that_was_suspended_brings_no_lease_back() {
     folder.leases().forget(&[late]).unwrap();
     folder.leases().write_heartbeat(late, &heartbeat(Some(at(15).into()), told())).unwrap();
     assert_eq!(live().collect::<Vec<_>>(), [judge]);
-    std::fs::write(file::temporary(&folder.leases().heartbeat_path(ended)), "{").unwrap();
+    std::fs::write(folder.path(HOSTS).join(format!(".{}.heartbeat.new", ended.0)), "{").unwrap();
     renewals::create(&folder.leases().renewals_path(ended)).unwrap();
     assert_eq!(folder.leases().expire(judge, &at(15), LEASE).unwrap().gone, []);
     let left = std::fs::read_dir(folder.path(HOSTS)).unwrap().count();
-    assert_eq!(left, 3, "late heartbeats are removed: the judge's lease and its two heartbeats stay");
+    assert_eq!(left, 2, "late renewals are removed: the judge's lease and its renewals stay");
 }
 
 #[test]
@@ -201,11 +201,9 @@ fn a_host_that_expires_others_keeps_its_lease_unless_it_was_expired_itself() {
 }
 
 #[test]
-fn a_lease_is_renewed_where_no_file_can_be_made() {
+fn a_lease_is_renewed_in_place() {
     let (_scratch, folder) = Scratch::with_array("no-inode");
     let host = folder.leases().take_generation("test", &at(10)).unwrap();
-    // Folders in the way of the temporary file, as if there were no inode for one.
-    std::fs::create_dir_all(file::temporary(&folder.leases().heartbeat_path(host)).join("full")).unwrap();
     let live = |seconds| folder.leases().hosts(&at(seconds), LEASE).unwrap()[0].live;
     for seconds in [14, 15, 19] {
         folder.leases().renew(host, &at(seconds), told()).unwrap();
@@ -259,20 +257,6 @@ fn a_list_of_hosts_that_is_too_long_is_published_as_cut() {
         let seen = folder.leases().hosts(&at(11), LEASE).unwrap().remove(0).report.metadata_server.unwrap();
         assert_eq!((seen.hosts_cut, seen.hosts.is_empty()), (is_cut, is_cut));
     }
-}
-
-#[test]
-fn processes_of_the_release_before_see_renewals_and_are_seen() {
-    let (_scratch, folder) = Scratch::with_array("mixed");
-    let host = folder.leases().take_generation("test", &at(10)).unwrap();
-    folder.leases().renew(host, &at(14), told()).unwrap();
-    let path = folder.leases().heartbeat_path(host);
-    let seen: Heartbeat = file::read(&path).unwrap().unwrap();
-    assert_eq!((seen.renewed_nanos, seen.report), (14_000_000_000, folder.leases().of_this_process(told())));
-    std::fs::remove_file(folder.leases().renewals_path(host)).unwrap();
-    let renewed = Heartbeat { schema: 2, boot: "this".into(), renewed_nanos: 20_000_000_000, report: told() };
-    file::replace(&path, &renewed, Durability::ThisBoot).unwrap();
-    assert!(folder.leases().hosts(&at(24), LEASE).unwrap()[0].live);
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn an_array_that_is_down_is_checked_as_far_as_possible() {
 
 #[test]
 fn silent_daemons_and_hosts_are_found_and_the_status_says_so() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let pid = array.device_pid(3);
     signal(pid, Signal::STOP);
     assert!(await_finding(&array, "daemons", "error", "device d3").1.contains(&format!("suspended (process {pid})")));
@@ -146,7 +146,7 @@ fn silent_daemons_and_hosts_are_found_and_the_status_says_so() {
 
 #[test]
 fn a_daemon_that_crashes_is_an_event_and_a_finding() {
-    let array = Array::up(&SMALL);
+    let array = Array::of_processes(&SMALL);
     let events = || array.events("daemon-crashed");
     assert_eq!(events(), [] as [Value; 0]);
     for (pid, name, how, by) in [
@@ -171,19 +171,16 @@ fn a_daemon_that_crashes_is_an_event_and_a_finding() {
 #[test]
 fn a_transaction_that_nobody_can_decide_is_found() {
     // Without redundancy, nobody decides without a device that is silent.
-    let array = Array::up(&["--devices", "2", "--size", "64MiB", "--layout", "raid0:2", "--volume", "vol0:16MiB"]);
+    let array =
+        Array::of_processes(&["--devices", "2", "--size", "64MiB", "--layout", "raid0:2", "--volume", "vol0:16MiB"]);
     let (host, uri) = array.host();
-    let status = array.await_status("it has a lease", |status| entry_of(status, &host).is_some());
-    let generation = number(&entry_of(&status, &host).expect("it was waited for")["generation"]);
-    let heartbeat = array.dir().join(format!("hosts/{generation}.heartbeat"));
     // The write lies on both devices, and waits for the silent one. Its host dies before it gives up.
     let silent = array.device_pid(1);
     signal(silent, Signal::STOP);
     let mut client = Client::open(&uri);
     client.send_write(0, &[7; 128 << 10]).expect("the request is sent");
-    wait_until("the host has sent the devices their parts", LIMIT, || {
-        let report: Value = serde_json::from_slice(&std::fs::read(&heartbeat).unwrap_or_default()).unwrap_or_default();
-        report["report"]["counters"]["operations"].as_u64() > Some(0)
+    array.await_status("the host has sent the devices their parts", |status| {
+        entry_of(status, &host).is_some_and(|host| host["counters"]["operations"].as_u64() > Some(0))
     });
     host.kill();
     let counter = |name: &str| {
