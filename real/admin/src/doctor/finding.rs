@@ -38,7 +38,7 @@ pub enum Subject {
     MetadataServer(String),
     FileSystem(String),
     Volume(String),
-    /// A process that is none of these any more, by its name.
+    /// A node, or a process that is none of these any more, by its name.
     Process(String),
     /// A host, with its role.
     Host(Generation, String),

@@ -22,6 +22,7 @@ const SIGKILL: u64 = 9;
 pub fn daemons(examination: &Examination, found: &mut Findings) {
     let look = examination.look;
     let Some(running) = look.running.as_ref() else { return };
+    let named = |node: &RunningDaemon| Subject::Process(format!("node {}", node.id));
     if !running.ready {
         found.note(Subject::Array, "is being started");
     }
@@ -29,10 +30,18 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
     for suspended in examination.processes.iter().filter(|process| process.is_suspended && told.insert(process.pid)) {
         let pid = suspended.pid;
         let text = format!("is suspended (process {pid}): who needs it waits");
+        let node = running.nodes.iter().find(|node| node.pid == Some(pid));
+        let subject = node.map_or_else(|| suspended.subject.clone(), named);
         // A command in the background of a shell may be.
-        let is_host = matches!(suspended.subject, Subject::Host(..));
-        let severity = if is_host { Severity::Warning } else { Severity::Error };
-        found.found(severity, suspended.subject.clone(), text, format!("resume it: `kill -CONT {pid}`"));
+        let severity = if matches!(subject, Subject::Host(..)) { Severity::Warning } else { Severity::Error };
+        found.found(severity, subject, text, format!("resume it: `kill -CONT {pid}`"));
+    }
+    for node in &running.nodes {
+        if let Some(why) = &node.down {
+            let action = "it is tried again; `braid nbd` serves the volumes meanwhile";
+            found.error(named(node), format!("serves no NBD clients: {why}"), action);
+        }
+        restarts(named(node), Some(node), found);
     }
     if !examination.is_suspended(&Subject::Monitor) {
         monitor(look.monitor_health(), look.monitor.as_ref().map(|monitor| &monitor.process), found);

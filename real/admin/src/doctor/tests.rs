@@ -265,13 +265,20 @@ fn one_thing_that_is_wrong_is_found() {
     type Change = fn(&mut Bed);
     type Case = (&'static str, Severity, Subject, &'static str, Change);
     let (nbd, srv) = (Subject::Host(Generation(7), "nbd".into()), || Subject::File("/srv".into()));
-    let cases: [Case; 28] = [
+    let node = || Subject::Process("node 0".into());
+    let cases: [Case; 30] = [
         ("daemons", Error, d(0), "refused", |bed| bed.report(0).outdated = Some(0)),
         ("daemons", Error, Subject::LockServer(LockServerId(0)), "has expired", |bed| bed.look.hosts[1].live = false),
         ("daemons", Warning, d(1), "restarted 5 times", |bed| bed.running().devices[1].restarts = 5),
         ("daemons", Warning, d(1), "it went out 3 times", |bed| bed.report(1).outages = 3),
         ("daemons", Error, d(1), "socket /run/d1 was removed", |bed| {
             bed.besides.missing_sockets = vec![(d(1), "/run/d1".into())];
+        }),
+        ("daemons", Warning, node(), "restarted 5 times", |bed| {
+            bed.running().nodes.push(RunningDaemon { restarts: 5, ..daemon(0) });
+        }),
+        ("daemons", Error, node(), "its port is taken", |bed| {
+            bed.running().nodes.push(RunningDaemon { down: Some("its port is taken".into()), ..daemon(0) });
         }),
         ("volumes", Error, Subject::Volume("vol0".into()), "8 KiB", lose),
         ("clocks", Warning, d(1), "2.0 s behind", |bed| bed.state(1).clock_ahead_millis = Some(-2_000)),
