@@ -6,7 +6,11 @@ use crate::compare::{RoundArguments, measure_in};
 use crate::prelude::*;
 use std::net::Ipv4Addr;
 
-const PACKAGES: [Package; 2] = [("etcd-server", "/usr/bin/etcd"), ("protobuf-compiler", "/usr/bin/protoc")];
+const PACKAGES: [Package; 3] = [
+    ("etcd-server", "/usr/bin/etcd"),
+    ("protobuf-compiler", "/usr/bin/protoc"),
+    ("libprotobuf-dev", "/usr/include/google/protobuf/descriptor.proto"),
+];
 
 /// Compare atomic operations with etcd
 ///
