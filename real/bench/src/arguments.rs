@@ -15,7 +15,7 @@ pub struct ArrayArguments {
     /// Devices of a scratch array [default: 5]
     #[arg(long, value_name = "N", help_heading = "Array")]
     devices: Option<u16>,
-    /// Divide the devices of a scratch array among N nodes, as `braid up --nodes`; clients use them in turn
+    /// Divide the devices of a scratch array among N nodes, as `braid up --nodes`; clients use them in turn [default: 1; 0 for processes]
     #[arg(long, value_name = "N", alias = "in-process", num_args = 0..=1, default_missing_value = "1", help_heading = "Array")]
     pub nodes: Option<u16>,
     /// raid5:4+1, raid1:2, raid0:5, … [default: the default of `braid up`, or the layout of your array's creation]
@@ -32,7 +32,7 @@ pub struct ScratchArguments {
     /// The folder for the scratch array [default: .]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// Divide the devices of a scratch array among N nodes, as `braid up --nodes`
+    /// Divide the devices of a scratch array among N nodes, as `braid up --nodes` [default: 1; 0 for processes]
     #[arg(long, value_name = "N", alias = "in-process", num_args = 0..=1, default_missing_value = "1")]
     nodes: Option<u16>,
 }
@@ -138,7 +138,7 @@ async fn place(
                 .hint("it may have been left by a bench that was killed: remove it"));
         }
         let created = array_creation::CreateOptions { devices, ..Default::default() }.creation()?;
-        let nodes = nodes.unwrap_or_default();
+        let nodes = nodes.unwrap_or(1);
         let array = ArraySettings { binary: None, devices: created.devices, nodes };
         let layout = created.layout.parse()?;
         Ok(BenchArray { choice: ArrayChoice::Scratch(dir), array, layout, unit: created.unit })

@@ -61,8 +61,8 @@ use test_bed::{ArrayChoice, Site, TestBed};
 /// Creates a scratch array, runs operations on a volume of it, and removes everything afterwards,
 /// also after Ctrl-C. With --array it measures your running array instead (the variable BRAID_ARRAY
 /// alone is ignored), on a volume that it creates and deletes; existing volumes are not touched.
-/// `direct` uses a host in this process, `nbd` the NBD server of `braid up`. Every read is compared
-/// with what was written.
+/// `direct` uses a host in this process, `nbd` the NBD servers of the array's nodes. Every read is
+/// compared with what was written.
 ///
 /// With --versus it compares two sides: A has the settings of the other options, and B differs from A
 /// in the settings that --versus names. The sides alternate (A B, B A, …), so that other activity on

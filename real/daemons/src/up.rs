@@ -21,6 +21,8 @@ use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
+/// How many nodes run the devices, unless another number is asked for: on two processors, two nodes are slower than one.
+pub const NODES: u16 = 1;
 /// The role of the host of this process.
 const ROLE: &str = "up";
 /// How long all devices together may take until they serve.
@@ -108,6 +110,13 @@ pub async fn run(
             return Err(failure);
         }
     };
+    if usize::from(options.nodes) > description.devices.len() {
+        tracing::warn!(
+            "{} nodes for {} devices: some have a host and no device",
+            options.nodes,
+            description.devices.len()
+        );
+    }
     let log = if options.log_in_folder { Some(log_into(&control).await?) } else { None };
     state_from_devices::obstacles(control.local(), &description).into_iter().next().map_or(Ok(()), Err)?;
     let (server, nodes) = if options.nodes == 0 {

@@ -23,7 +23,7 @@ pub const LEASE_DEFAULT: Duration = Duration::from_secs(4);
 /// How long devices may take to end after their supervisor, or to be restarted.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Further options of every `braid up`, as in `BRAID_UP_OPTIONS='--nodes 1'`.
+/// Further options of every `braid up` that need not run devices in processes, as in `BRAID_UP_OPTIONS='--nodes 3'`.
 const UP_OPTIONS: &str = "BRAID_UP_OPTIONS";
 
 /// An array and the process that runs it. The process is killed when this is dropped.
@@ -34,6 +34,8 @@ pub struct Array {
     dir: PathBuf,
     /// True for short leases.
     hasty: bool,
+    /// True if each device has a process of its own, which a test can kill. Otherwise one node runs all of them.
+    in_processes: bool,
     scratch: Scratch,
 }
 
@@ -50,34 +52,44 @@ impl Array {
 
     /// A new array, started with these arguments.
     pub fn up(arguments: &[&str]) -> Array {
-        Array::new(true, arguments)
+        Array::new(true, false).started(arguments)
     }
 
     /// The same, with the default lease.
     pub fn patient_up(arguments: &[&str]) -> Array {
-        Array::new(false, arguments)
+        Array::new(false, false).started(arguments)
     }
 
-    fn new(hasty: bool, arguments: &[&str]) -> Array {
-        let scratch = Scratch::new();
-        let mut array = Array { supervisor: None, dir: scratch.path("array"), hasty, scratch };
-        array.start(arguments);
-        array
+    /// The same, with a process for each device.
+    pub fn of_processes(arguments: &[&str]) -> Array {
+        Array::new(true, true).started(arguments)
+    }
+
+    /// The same, with the default lease.
+    pub fn patient_of_processes(arguments: &[&str]) -> Array {
+        Array::new(false, true).started(arguments)
     }
 
     /// A new array, started with these arguments in a folder that the caller removes.
     pub fn up_in(dir: &Path, arguments: &[&str]) -> Array {
-        let mut array = Array { supervisor: None, dir: dir.to_path_buf(), hasty: true, scratch: Scratch::new() };
-        array.start(arguments);
-        array
+        Array { dir: dir.to_path_buf(), ..Array::new(true, false) }.started(arguments)
+    }
+
+    fn new(hasty: bool, in_processes: bool) -> Array {
+        let scratch = Scratch::new();
+        Array { supervisor: None, dir: scratch.path("array"), hasty, in_processes, scratch }
+    }
+
+    fn started(mut self, arguments: &[&str]) -> Array {
+        self.start(arguments);
+        self
     }
 
     /// An array that was packed ([`crate::kept`]), to be started.
     pub fn unpacked(file: &Path) -> Array {
-        let scratch = Scratch::new();
-        let dir = scratch.path("array");
-        crate::kept::unpack(file, &dir);
-        Array { supervisor: None, dir, hasty: true, scratch }
+        let array = Array::new(true, false);
+        crate::kept::unpack(file, &array.dir);
+        array
     }
 
     /// Starts it again, after `down`, `kill` or `try_start`.
@@ -95,7 +107,7 @@ impl Array {
         assert!(self.supervisor.is_none(), "it is running");
         let dir = path_text(&self.dir).to_string();
         let lease: &[&str] = if self.hasty { &["--lease", "1s"] } else { &[] };
-        let more = std::env::var(UP_OPTIONS).unwrap_or_default();
+        let more = if self.in_processes { "--processes".into() } else { std::env::var(UP_OPTIONS).unwrap_or_default() };
         let more: Vec<&str> = more.split_whitespace().collect();
         let all = [&["up", "--yes", "--dir", &dir, "--port", "0", "--json"], lease, &more, arguments].concat();
         self.supervisor = Some(Daemon::start_by(launcher, &all, &self.scratch.path("up.log"))?);
@@ -277,8 +289,8 @@ impl Array {
         let status = self.status();
         let host = items(&status["hosts"]).iter().find(is_supervisor);
         let generation = number(&host.expect("it has a lease")["generation"]);
-        let file = self.dir.join(format!("hosts/{generation}.heartbeat"));
-        let look = || std::fs::read_to_string(&file).expect("it renews its lease");
+        let file = self.dir.join(format!("hosts/{generation}.renewals"));
+        let look = || std::fs::read(&file).expect("it renews its lease");
         for _ in 0..times {
             let before = look();
             crate::wait_until("the supervisor renews its lease", LIMIT, || look() != before);

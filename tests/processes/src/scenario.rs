@@ -1,6 +1,6 @@
 //! Commands and programs that use structures on one device and are killed, as is the device.
 
-use crate::array::Array;
+use crate::array::{Array, SMALL};
 use crate::data::seed;
 use crate::program::braid_bin;
 use crate::wait_until;
@@ -38,7 +38,7 @@ pub struct Scenario {
 impl Scenario {
     /// A new array with the objects 1:1 and 1:2, and no command under way.
     pub fn new() -> (Array, Scenario) {
-        let array = Array::small();
+        let array = Array::of_processes(&SMALL);
         array.braid(&["object", "create", "1:1"]).done();
         array.braid(&["object", "create", "1:2"]).done();
         let log = array.scratch().path("log");

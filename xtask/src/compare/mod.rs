@@ -68,7 +68,7 @@ pub struct RoundArguments {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
     /// Run the array in so many nodes; with 0, each device is a process
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub nodes: u16,
     /// A few short rounds on little data, to check that it works
     #[arg(long)]

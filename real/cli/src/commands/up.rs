@@ -25,8 +25,8 @@ use std::time::Duration;
 /// Start an array on this machine: create or open it, run its monitor and devices, serve its volumes
 ///
 /// The first invocation creates the array: sparse files in a folder, with a volume. Later invocations
-/// open it. Their options may be omitted, but must not differ. The monitor and devices are restarted
-/// if they die. Stop the array with Ctrl-C, SIGTERM or `braid down`.
+/// open it. Their options may be omitted, but must not differ. Its processes are restarted if they
+/// die. Stop the array with Ctrl-C, SIGTERM or `braid down`.
 ///
 /// Examples:
 ///   braid up                                       5 devices of 8 GiB, RAID 5, volume vol0
@@ -89,7 +89,7 @@ pub struct Arguments {
     object_memory: Option<u64>,
     /// Run the devices, and the host and NBD server of their clients, in N processes, with a port for each: any client can use any of them.
     /// A node needs about half the processor time; its devices fail together if it is killed. With 0, each device has a process
-    /// [default: 0; without N, or as --in-process: 1]
+    /// [default: 1]
     #[arg(long, value_name = "N", alias = "in-process", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u16).range(..=64))]
     nodes: Option<u16>,
     /// Run the monitor and each device in a process of its own, as --nodes 0
@@ -138,7 +138,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     };
     let asked = start_confirmations::fitting(&control, asked).await;
     let options = Options {
-        nodes: arguments.nodes.unwrap_or(0),
+        nodes: arguments.nodes.unwrap_or(if arguments.processes { 0 } else { up::NODES }),
         tuning: Tuning {
             spare_after: arguments.spare_after,
             object_memory: arguments.object_memory,

@@ -14,7 +14,8 @@ const NAMES: u64 = 30;
 #[test]
 fn a_lock_and_a_directory_on_an_attribute_volume_outlive_a_device() {
     // Both devices hold the whole attribute volume.
-    let array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
+    let array =
+        Array::of_processes(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
     array.create_attribute_volume("names", "timestamp");
     let (directory, locked) = (wait(object(&array, 1)), wait(object(&array, 2)));
     for number in 0..NAMES {

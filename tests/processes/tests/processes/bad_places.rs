@@ -15,7 +15,7 @@ const BYTES: usize = 32 << 20;
 
 #[test]
 fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
-    let mut array = Array::small();
+    let mut array = Array::of_processes(&SMALL);
     array.down();
     let file = array.device_file(DEVICE);
     let device = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();

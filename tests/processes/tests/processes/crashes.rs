@@ -7,7 +7,7 @@ const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
 #[test]
 fn each_device_may_be_killed_under_load_without_an_error() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let (_host, other) = array.host();
     let load = Load::start(Plan::of(&[&array.nbd(), &other]));
     for device in 0..5 {
@@ -59,21 +59,24 @@ fn all_acknowledged_writes_survive_a_kill_of_all_processes() {
 
 #[test]
 fn an_array_in_one_node_keeps_the_same_promises() {
-    let mut array = Array::up(&[&SMALL[..], &["--in-process"]].concat());
+    let mut array = Array::up(&SMALL);
     let pids = array.first_device_pids();
-    assert!(pids.iter().all(|pid| *pid == pids[0] && *pid != array.supervisor().pid()), "as with --nodes 1: {pids:?}");
+    assert!(
+        pids.iter().all(|pid| *pid == pids[0] && *pid != array.supervisor().pid()),
+        "one node runs all of them: {pids:?}"
+    );
     let (host, other) = array.host();
     let load = Load::running(Plan { hosts_may_go: true, ..Plan::of(&[&array.nbd(), &other]) });
     array.give_away_supervisor().kill();
     // The second host outlives its devices; it is told to end while requests wait.
     host.kill();
     let mut record = load.ended();
-    array.start(&["--in-process"]);
+    array.start(&[]);
     record.verify(&array.nbd());
     array.assert_sound("vol0");
     array.down();
     // The same array, with devices in processes.
-    array.start(&[]);
+    array.start(&["--processes"]);
     record.verify(&array.nbd());
 }
 

@@ -12,7 +12,7 @@ const CHECKSUM_AT: usize = 508;
 
 /// An array that is down, and the content at the beginning of its volume.
 fn written() -> (Array, Vec<u8>) {
-    let mut array = Array::small();
+    let mut array = Array::of_processes(&SMALL);
     // Whole stripes, which are written to their place on the devices at once.
     let content = noise(seed(), 16 * UNIT);
     Client::open(&array.nbd()).write(0, &content).expect("a write works");

@@ -13,7 +13,8 @@ fn die(array: &Array, device: usize, file: &Path) {
 
 #[test]
 fn three_copies_survive_two_dead_disks_and_both_are_filled_again() {
-    let array = Array::up(&["--devices", "3", "--layout", "raid1:3", "--size", "64MiB", "--volume", "vol0:32MiB"]);
+    let array =
+        Array::of_processes(&["--devices", "3", "--layout", "raid1:3", "--size", "64MiB", "--volume", "vol0:32MiB"]);
     let content = noise(seed(), 2 * HALF);
     let mut client = Client::open(&array.nbd());
     client.write(0, &content[..HALF]).expect("a write works");
@@ -39,7 +40,7 @@ fn three_copies_survive_two_dead_disks_and_both_are_filled_again() {
 
 #[test]
 fn a_dead_device_that_holds_nothing_keeps_no_other_from_coming_back() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let content = noise(seed(), 2 * HALF);
     let mut client = Client::open(&array.nbd());
     client.write(0, &content[..HALF]).expect("a write works");

@@ -53,7 +53,7 @@ fn devices_come_and_go_and_no_volume_changes() {
 
 #[test]
 fn a_disk_is_replaced_under_load_though_its_process_is_killed_meanwhile() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let (_host, other) = array.host();
     let load = Load::running(Plan::apart(&[&array.nbd(), &other]));
     let before = text(&listed(&array)["devices"][2]["disk"]);
@@ -74,7 +74,7 @@ fn a_disk_is_replaced_under_load_though_its_process_is_killed_meanwhile() {
 
 #[test]
 fn a_spare_takes_the_place_of_a_device_that_stays_out() {
-    let mut array = Array::up(&[&SMALL[..], &["--spare-after", "1s"]].concat());
+    let mut array = Array::of_processes(&[&SMALL[..], &["--spare-after", "1s"]].concat());
     let load = Load::start(Plan::apart(&[&array.nbd()]));
     device(&array, &["add", "--spare", "--size", "32MiB"]).done();
     let spare = device(&array, &["add", "--spare"]).done().json();

@@ -36,7 +36,7 @@ fn assert_volume(status: &Value, volume: usize, state: &str, lacks: &[usize]) {
 
 #[test]
 fn a_suspended_device_is_marked_out_and_resynchronised_when_resumed() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let (_host, other) = array.host();
     let load = Load::running(Plan::apart(&[&array.nbd(), &other]));
     for device in [1, 4] {
@@ -81,7 +81,7 @@ fn a_suspended_device_is_marked_out_and_resynchronised_when_resumed() {
 
 #[test]
 fn a_device_that_is_killed_and_soon_back_is_not_even_taken_out() {
-    let array = Array::patient();
+    let array = Array::patient_of_processes(&SMALL);
     let (_host, other) = array.host();
     let load = Load::running(Plan::apart(&[&array.nbd(), &other]));
     for device in 0..5 {
@@ -193,7 +193,7 @@ fn when_up_itself_dies_the_other_hosts_wait_for_the_next_one() {
 
 #[test]
 fn all_acknowledged_writes_survive_a_kill_of_all_processes_while_a_device_is_out() {
-    let mut array = Array::small();
+    let mut array = Array::of_processes(&SMALL);
     let (host, other) = array.host();
     let load = Load::running(Plan { hosts_may_go: true, apart: false, ..Plan::apart(&[&array.nbd(), &other]) });
     signal(array.device_pid(2), Signal::STOP);
@@ -213,7 +213,7 @@ fn all_acknowledged_writes_survive_a_kill_of_all_processes_while_a_device_is_out
 fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     // Three mirrored pairs.
     let up = ["--devices", "6", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:32MiB"];
-    let array = Array::up(&[&up[..], &["--unavailable", "fail"]].concat());
+    let array = Array::of_processes(&[&up[..], &["--unavailable", "fail"]].concat());
     let (_server, patient) = array.host();
     let mut patient = Client::open(&patient);
     let ring = array.devices_of("vol0");
@@ -306,7 +306,7 @@ fn the_monitor_may_be_run_by_hand_and_only_once() {
 
 #[test]
 fn more_devices_are_silent_than_there_is_redundancy_and_writers_see_a_pause() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let load = Load::running(Plan::apart(&[&array.nbd()]));
     let pids = [1, 3].map(|device| array.device_pid(device));
     pids.into_iter().for_each(|pid| signal(pid, Signal::STOP));
@@ -321,7 +321,7 @@ fn more_devices_are_silent_than_there_is_redundancy_and_writers_see_a_pause() {
 
 #[test]
 fn a_volume_without_redundancy_waits_for_each_of_its_devices() {
-    let array = Array::up(&[&SMALL[..], &["--devices", "5", "--unavailable", "fail"]].concat());
+    let array = Array::of_processes(&[&SMALL[..], &["--devices", "5", "--unavailable", "fail"]].concat());
     array.braid(&["volume", "create", "loose", "--size", "8MiB", "--layout", "raid0:5"]).done();
     let uri = array.nbd_of("loose");
     let mut client = Client::open(&uri);
@@ -340,7 +340,7 @@ fn a_volume_without_redundancy_waits_for_each_of_its_devices() {
 #[test]
 fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a_host_failed() {
     for ordering in ["timestamp", "callback-lock"] {
-        let array = Array::small();
+        let array = Array::of_processes(&SMALL);
         let (host, other) = array.host();
         let create = ["volume", "create", "v", "--size", "8MiB", "--atomicity", "consistent", "--ordering", ordering];
         let own = text(&array.braid(&create).done().json()["nbd"]);

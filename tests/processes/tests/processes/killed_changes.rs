@@ -575,5 +575,5 @@ fn has_to_wait(said: &Value) -> bool {
 
 fn up() -> Array {
     // During a migration a device reserves space for the source, the target, and the gap between them.
-    Array::up(&["--size", "256MiB", "--volume", "vol0:32MiB", "--unit", "4KiB"])
+    Array::of_processes(&["--size", "256MiB", "--volume", "vol0:32MiB", "--unit", "4KiB"])
 }

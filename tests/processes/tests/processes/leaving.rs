@@ -4,7 +4,8 @@ use crate::prelude::*;
 
 /// Two devices with a replicated attribute volume of this ordering, and another volume.
 fn up(ordering: &str) -> Array {
-    let array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
+    let array =
+        Array::of_processes(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
     array.create_attribute_volume("locks", ordering);
     array
 }

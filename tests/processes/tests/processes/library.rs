@@ -74,7 +74,7 @@ const OTHER: AttributeName = AttributeName::new(1, 2);
 
 #[test]
 fn calls_end_with_a_typed_error_within_their_deadline() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let pid = array.device_pid(1);
     wait(async {
         let library = connect(array.dir()).await;
@@ -117,7 +117,7 @@ const ROUNDS: u32 = 200;
 
 #[test]
 fn a_request_of_a_dropped_future_happens_once_or_not_at_all() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     wait(async {
         let library = connect(array.dir()).await;
         let object = library.device(1).create().await.expect("the device serves");

@@ -45,7 +45,7 @@ fn status_works_before_while_and_after_the_array_is_up() {
 
 #[test]
 fn status_shows_counters_and_what_they_mean() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let mut client = Client::open(&array.nbd());
     for block in 0..50 {
         client.write(block << 12, &[7; 4096]).expect("a write works");

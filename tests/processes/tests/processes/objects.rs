@@ -155,7 +155,7 @@ const SWAPPED: AttributeName = AttributeName::new(1, 2);
 
 #[test]
 fn every_increment_counts_once_though_the_device_is_killed() {
-    let mut array = Array::small();
+    let mut array = Array::of_processes(&SMALL);
     array.braid(&["object", "create", "1:1"]).done();
     let (dir, ends, done) = (array.dir().to_path_buf(), AtomicBool::new(false), AtomicU64::new(0));
     let (added, swapped) = std::thread::scope(|scope| {

@@ -29,7 +29,7 @@ fn executed(array: &Array) -> u64 {
 
 #[test]
 fn the_parity_site_changes_under_load_while_devices_are_killed() {
-    let array = Array::up(&SMALL);
+    let array = Array::of_processes(&SMALL);
     let uri = text(&create(&array, &[])["nbd"]);
     let (_host, other) = array.host();
     let hosts = vec![uri.clone(), other.replace("vol0", "par")];

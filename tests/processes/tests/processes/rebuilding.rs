@@ -26,7 +26,7 @@ fn recovery_coordinator(status: &Value) -> Option<u64> {
 
 #[test]
 fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_all_processes() {
-    let mut array = Array::up(&ARRAY);
+    let mut array = Array::of_processes(&ARRAY);
     let nbd = array.nbd();
     let content = noise(seed(), (VOLUME_BYTES - (4 << 20)) as usize);
     {

@@ -22,7 +22,7 @@ fn replayed(recording: &Path, role: &str) -> Value {
 
 #[test]
 fn a_device_and_a_host_are_replayed_though_another_device_was_killed_meanwhile() {
-    let mut array = Array::small();
+    let mut array = Array::of_processes(&SMALL);
     array.down();
     let (of_device, of_host) = (array.scratch().path("device.rec"), array.scratch().path("host.rec"));
     let address = format!("unix:{}", array.scratch().text("device.sock"));
@@ -239,7 +239,7 @@ fn status_says_that_a_recording_has_stopped_at_its_limit() {
 
 #[test]
 fn hosts_log_why_transactions_are_refused_retried_and_resolved() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let log = |name: &str| array.scratch().path(&format!("{name}.log"));
     let start = |name: &str, level: &str| {
         let arguments = ["nbd", "--array", path_text(array.dir()), "--listen", "127.0.0.1:0", "--json"];

@@ -60,7 +60,7 @@ fn a_client_that_vanishes_in_mid_request_leaves_no_trace() {
 
 #[test]
 fn only_requests_for_a_suspended_device_wait_until_it_is_marked_out() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let content = noise(seed(), 8 * UNIT as usize);
     let mut client = Client::open(&array.nbd());
     client.write(0, &content).expect("a write works");
@@ -90,8 +90,16 @@ fn only_requests_for_a_suspended_device_wait_until_it_is_marked_out() {
 
 #[test]
 fn without_redundancy_a_device_that_stays_silent_is_an_error_in_the_end_and_no_loss() {
-    let array =
-        Array::up(&["--unavailable", "fail", "--layout", "raid0:5", "--size", "64MiB", "--volume", "vol0:32MiB"]);
+    let array = Array::of_processes(&[
+        "--unavailable",
+        "fail",
+        "--layout",
+        "raid0:5",
+        "--size",
+        "64MiB",
+        "--volume",
+        "vol0:32MiB",
+    ]);
     let mut client = Client::open(&array.nbd());
     let content = noise(seed(), UNIT as usize);
     client.write(0, &content).expect("a write works");

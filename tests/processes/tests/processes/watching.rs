@@ -19,7 +19,7 @@ fn interrupted(array: &Array, seconds: &str, arguments: &[&str]) -> Outcome {
 
 #[test]
 fn status_shows_a_device_that_is_out_resynchronised_or_rebuilt() {
-    let array = Array::small();
+    let array = Array::of_processes(&SMALL);
     let mut client = Client::open(&array.nbd());
     let content = noise(seed(), 4 << 20);
     client.write(0, &content).expect("a write works");
