@@ -9,7 +9,7 @@
 //!   Unlock (lock)           ─► Done
 //! ```
 //!
-//! A lock is lost if its server does not know it any more after a restart, or was not heard for most of a lease: then it may presume this
+//! A lock is lost if its server does not know it any more after a restart, or answered no heartbeat of most of a lease: then it may presume this
 //! host dead.
 //!
 //! A lock that is being promoted yields to others that want it, so that two programs that promote do not wait for each other. The answer

@@ -222,7 +222,7 @@ impl LockClient {
             Some(LockTimer::CacheLease(number)) => self.on_lease_expired(number),
             // Heartbeats keep the host's lease at a lock server alive even if the host holds nothing there. A restarted
             // server fences all silent hosts, since it does not know what they hold.
-            Some(LockTimer::Heartbeat(server)) => self.tell(cx, server, LockCommand::Heartbeat),
+            Some(LockTimer::Heartbeat(server)) => self.tell(cx, server, LockCommand::Heartbeat { sent: cx.now.time }),
             None => {}
         }
     }
@@ -339,11 +339,12 @@ impl LockClient {
         servers().filter(silent).min().map_or(Obstacle::Contended, Obstacle::Silent)
     }
 
-    /// When locks of this host come into doubt, if no lock server is heard before: the server presumes a host dead that is silent for a lease,
-    /// and has it fenced if others want its locks. And the server that has been silent for longest among those that were asked for locks.
+    /// When locks of this host come into doubt, if no heartbeat is answered before: the server presumes a host dead that it has not heard for a
+    /// lease, and has it fenced if others want its locks. And the server that has not heard this host for longest, as far as the host knows,
+    /// among those that were asked for locks.
     pub fn in_doubt_at(&self, settings: &Settings) -> Option<(Time, LockServerId)> {
-        let heard = self.links.iter().filter_map(|(server, link)| Some((link.last_heard?, *server)));
-        heard.min().map(|(heard, server)| (heard.after(settings.host_lease * 7 / 8), server))
+        let reached = self.links.iter().filter_map(|(server, link)| Some((link.reached?, *server)));
+        reached.min().map(|(reached, server)| (reached.after(settings.host_lease * 7 / 8), server))
     }
 
     /// The locks that this host holds, as far as it knows. No other host may hold them, unless this host is fenced.

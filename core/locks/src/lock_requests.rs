@@ -4,7 +4,7 @@ use crate::engine::Acceptance;
 use crate::server::{LockServer, LockService};
 use crate::sessions::{LockDetails, LockName};
 use crate::table::LockState;
-use braid_base::{Generation, Now, ObjectId, limits};
+use braid_base::{Generation, Now, ObjectId, Time, limits};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{LockCommand, LockPart, LockRefusal, LockReply, LockRequest, LockTerm, Rejection};
 
@@ -13,7 +13,7 @@ impl LockServer {
     pub(crate) fn on_command(&mut self, now: Now, request: LockRequest, out: &mut Effects) {
         let LockRequest { host, start, command, .. } = request;
         match command {
-            LockCommand::Heartbeat => self.answer(host, LockReply::Heartbeat, out),
+            LockCommand::Heartbeat { sent } => self.answer(host, LockReply::Heartbeat { sent }, out),
             LockCommand::Lock { lock_id, object, extents, term } => {
                 let in_parts = matches!(term, LockTerm::HeldRange { .. });
                 let asked = LockDetails { in_parts, ..LockDetails::whole(object, extents, term) };
@@ -79,7 +79,7 @@ impl LockServer {
         if known != self.config.start && (known != Generation(0) || !is_complete) {
             // The host does not know yet that the server has restarted. If it has to reassert its locks first, the
             // request is deferred; if it has done so, the request is a late copy.
-            self.answer(host, LockReply::Heartbeat, out);
+            self.answer(host, LockReply::Heartbeat { sent: Time(0) }, out);
             if is_complete {
                 return;
             }
@@ -136,7 +136,7 @@ impl LockServer {
         }
         if known != self.config.start {
             // The host sends the request again when it has reported its locks.
-            return self.answer(host, LockReply::Heartbeat, out);
+            return self.answer(host, LockReply::Heartbeat { sent: Time(0) }, out);
         }
         if self.engine.is_held(name) {
             return self.answer(host, LockReply::Granted { lock_id, waited: false }, out);

@@ -38,7 +38,7 @@
 //!    │─────────────────────────────────────────────►│
 //! ```
 
-use braid_base::{BlockRange, Generation, ObjectId};
+use braid_base::{BlockRange, Generation, ObjectId, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::rejection::Rejection;
@@ -61,7 +61,10 @@ pub struct LockRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockCommand {
     /// Renews the host's lease. Answered by [`LockReply::Heartbeat`].
-    Heartbeat,
+    Heartbeat {
+        /// When it was sent, by the host's clock. The answer repeats it.
+        sent: Time,
+    },
     /// Locks all of these extents, and waits until that is possible.
     Lock {
         lock_id: u64,
@@ -202,8 +205,11 @@ pub struct LockAnswer {
 /// A reply of a lock server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockReply {
-    /// The answer to a heartbeat.
-    Heartbeat,
+    /// The answer to a heartbeat, or to a request that waits until the host has reported its locks.
+    Heartbeat {
+        /// When the heartbeat was sent, by the host's clock: the server counts its silence from then on, or later. 0 if this answers none.
+        sent: Time,
+    },
     /// The lock is granted.
     Granted {
         lock_id: u64,

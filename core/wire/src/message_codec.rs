@@ -328,7 +328,7 @@ wire_enum!(ObjectFailure {
 });
 
 wire_enum!(LockCommand {
-    1 => Heartbeat,
+    1 => Heartbeat { sent },
     2 => Lock { lock_id, object, extents, term },
     3 => Unlock { lock_id },
     4 => Yield { lock_ids },
@@ -339,7 +339,7 @@ wire_enum!(LockCommand {
 wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached }, 4 => HeldRange { start } });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
 wire_enum!(LockReply {
-    1 => Heartbeat,
+    1 => Heartbeat { sent },
     2 => Granted { lock_id, waited },
     3 => Unlocked { lock_id },
     4 => Revoke { lock_ids },

@@ -322,7 +322,7 @@ impl Target {
     fn heartbeat(&self, host: Generation, to: NodeId) -> Bytes {
         match to {
             NodeId::LockServer(_) => {
-                let (start, dropped, command) = (Generation(0), Vec::new(), LockCommand::Heartbeat);
+                let (start, dropped, command) = (Generation(0), Vec::new(), LockCommand::Heartbeat { sent: Time(0) });
                 let request = LockRequest { host, start, dropped, command };
                 self.encode(NodeId::Host(host), to, Message::LockRequest(request))
             }

@@ -99,7 +99,7 @@ impl Server {
     pub fn wake(&mut self, now: Now) {
         if self.next_heartbeat <= now.time {
             self.next_heartbeat = now.time.after(Settings::default().heartbeat);
-            self.say(now, LockCommand::Heartbeat);
+            self.say(now, LockCommand::Heartbeat { sent: Time(0) });
             self.ask_for_orphans(now);
         }
         self.step(now, Input::Wake);

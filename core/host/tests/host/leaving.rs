@@ -198,7 +198,7 @@ fn many_cached_locks_are_given_back_in_few_messages_each_of_which_is_repeated_wh
     stage.pass(Duration::from_millis(499));
     stage.asked.clear();
     stage.pass(Duration::from_millis(2));
-    stage.asked.retain(|(_, request)| !matches!(request.command, LockCommand::Heartbeat));
+    stage.asked.retain(|(_, request)| !matches!(request.command, LockCommand::Heartbeat { .. }));
     assert_eq!(given_back(&mut stage), (first, all));
     stage.grant(SERVER, 3, LockReply::Unlocked { lock_id: first });
     assert!(left(&mut stage, op));

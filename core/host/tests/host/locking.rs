@@ -105,7 +105,7 @@ fn a_restarted_server_is_told_all_held_locks_before_it_grants_new_ones() {
         grant_one(&mut stage);
         play_write(&mut stage);
     }
-    stage.grant(SERVER, 9, LockReply::Heartbeat);
+    stage.grant(SERVER, 9, LockReply::Heartbeat { sent: Time(0) });
     let held = stage.lock_commands();
     let lock_ids: Vec<u64> = held
         .iter()

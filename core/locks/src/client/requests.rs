@@ -4,7 +4,7 @@ use super::request::{Request, RequestState, without};
 use super::server_links::ServerLink;
 use super::wanted::HolderId;
 use super::{Ctx, Event, Holder, LockClient, LockTimer, Part, Retention};
-use braid_base::{Generation, LockServerId, ObjectId, limits};
+use braid_base::{Generation, LockServerId, ObjectId, Time, limits};
 use braid_machine::Ignored;
 use braid_wire::Rejection;
 use braid_wire::locking::{
@@ -75,7 +75,7 @@ impl LockClient {
         };
         self.timers.set(LockTimer::Resend(number), cx.now.time.after(request.resend.next_wait()));
         if !request.beside.is_empty() {
-            self.links.entry(server).or_default().dropped.extend(&request.beside);
+            self.links.get_mut(&server).expect("it has granted what is dropped").dropped.extend(&request.beside);
         }
         self.tell(cx, server, command);
     }
@@ -96,7 +96,7 @@ impl LockClient {
             // A late answer of an earlier start.
             return cx.out.ignore(Ignored::NotAwaited);
         }
-        link.last_heard = Some(cx.now.time);
+        link.on_heard(cx.now.time, if let LockReply::Heartbeat { sent } = answer.reply { sent } else { Time(0) });
         if answer.start > link.heard {
             let known = std::mem::replace(&mut link.heard, answer.start);
             if known == Generation::default() {
@@ -106,7 +106,7 @@ impl LockClient {
             }
         }
         match answer.reply {
-            LockReply::Heartbeat => {}
+            LockReply::Heartbeat { .. } => {}
             LockReply::Granted { lock_id, waited } => self.on_granted(cx, server, lock_id, None, waited),
             LockReply::GrantedRange { lock_id, extents, waited } => {
                 self.on_granted(cx, server, lock_id, Some(extents), waited);

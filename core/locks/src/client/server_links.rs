@@ -15,6 +15,10 @@ pub(super) struct ServerLink {
     /// The number of locks that have to be reasserted to the latest start.
     reasserting: usize,
     pub last_heard: Option<Time>,
+    /// When the host sent the latest message that the server is known to have heard. The server may have heard later ones.
+    pub reached: Option<Time>,
+    /// When the host sent its first message.
+    began: Time,
     /// The server had no room for this host when it last answered.
     pub crowded: bool,
     /// Dropped locks that the server was not told of.
@@ -35,6 +39,12 @@ impl ServerLink {
         (self.heard, self.start) == (start, start)
     }
 
+    /// The server has answered a heartbeat that was sent at `sent`, or with 0 another message.
+    pub fn on_heard(&mut self, now: Time, sent: Time) {
+        self.last_heard = Some(now);
+        self.reached = self.reached.max(Some(self.began.max(sent.min(now))));
+    }
+
     /// One lock less has to be reasserted.
     pub fn heard_again(&mut self) {
         self.reassert(self.reasserting - 1);
@@ -44,7 +54,8 @@ impl ServerLink {
 impl LockClient {
     /// Sends a command to a lock server, with the locks that were dropped meanwhile.
     pub(super) fn tell(&mut self, cx: &mut Ctx, server: LockServerId, command: LockCommand) {
-        let link = self.links.entry(server).or_default();
+        let began = cx.now.time;
+        let link = self.links.entry(server).or_insert_with(|| ServerLink { began, ..ServerLink::default() });
         let rest = link.dropped.len().saturating_sub(limits::COMMITS_PER_REQUEST_MAX);
         let dropped = link.dropped.split_off(rest);
         let (host, start) = (self.config.host, link.start);

@@ -175,7 +175,7 @@ impl Bench {
             self.pass(settings().heartbeat.min(end.since(self.now.time)));
             for host in alive {
                 let answers = self.heard.get(host).map_or(0, VecDeque::len);
-                self.say(*host, LockCommand::Heartbeat);
+                self.say(*host, LockCommand::Heartbeat { sent: Time(0) });
                 self.heard.get_mut(host).expect("a heartbeat is answered").remove(answers);
             }
         }

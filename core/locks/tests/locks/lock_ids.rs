@@ -75,11 +75,19 @@ fn cached_locks_are_revoked_until_they_are_returned() {
     bench.say(ONE, LockCommand::Yield { lock_ids: vec![1, 2] });
     bench.pass(settings().resend_min);
     assert_eq!((bench.hear(ONE), bench.hear(TWO)), (None, revoke(&[1])));
-    let dropped = LockRequest { host: TWO, start: bench.start, dropped: vec![1], command: LockCommand::Heartbeat };
+    let dropped = LockRequest {
+        host: TWO,
+        start: bench.start,
+        dropped: vec![1],
+        command: LockCommand::Heartbeat { sent: Time(0) },
+    };
     bench.request(dropped);
     assert_eq!(bench.hear(THREE), granted(1, true));
     bench.pass(settings().resend_min * 4);
-    assert_eq!((bench.hear(TWO), bench.hear(TWO), bench.hear(THREE)), (Some(LockReply::Heartbeat), None, None));
+    assert_eq!(
+        (bench.hear(TWO), bench.hear(TWO), bench.hear(THREE)),
+        (Some(LockReply::Heartbeat { sent: Time(0) }), None, None)
+    );
     let counters = bench.server.counters();
     assert_eq!((counters.yields, counters.dropped, counters.revocations), (2, 1, 7));
 }
@@ -127,6 +135,10 @@ fn locks_over_each_other_are_reported_to_a_restarted_server() {
     }
     let extents = extents(Exclusive, &[(20, 1)]);
     bench.say_to(old, ONE, LockCommand::LockOver { lock_id: 3, object: OBJECT, extents, over: vec![1] });
-    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "a late copy, or one that comes too early");
+    assert_eq!(
+        bench.hear(ONE),
+        Some(LockReply::Heartbeat { sent: Time(0) }),
+        "a late copy, or one that comes too early"
+    );
     assert!(bench.fences.is_empty());
 }

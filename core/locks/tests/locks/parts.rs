@@ -13,12 +13,13 @@ struct Owner {
     client: LockClient,
     settings: Settings,
     last: u64,
+    now: Now,
 }
 
 impl Owner {
     fn new() -> Owner {
         let config = LockClientConfig { host: ONE, servers: vec![SERVER], acquisition: Acquisition::Ordered };
-        Owner { client: LockClient::new(config), settings: Settings::default(), last: 0 }
+        Owner { client: LockClient::new(config), settings: Settings::default(), last: 0, now: NOW }
     }
 
     /// Runs `what` on the client, and returns the locks that it requested.
@@ -28,7 +29,10 @@ impl Owner {
             self.last += 1;
             self.last
         };
-        what(&mut self.client, &mut Ctx { now: NOW, settings: &self.settings, number: &mut number, out: &mut out });
+        what(
+            &mut self.client,
+            &mut Ctx { now: self.now, settings: &self.settings, number: &mut number, out: &mut out },
+        );
         let asked = |effect| match effect {
             Effect::Send { to: NodeId::LockServer(SERVER), message: Message::LockRequest(request) } => {
                 match request.command {
@@ -111,7 +115,11 @@ fn a_lock_server_is_not_believed_about_the_locks_of_another() {
     let granted = |owner: &Owner| owner.client.holders(PAGES).filter(|(_, has_all)| *has_all).count() as u64;
     let says = |owner: &mut Owner, server, start: u32, grants: bool| {
         for lock_id in 1..=holders {
-            let reply = if grants { LockReply::Granted { lock_id, waited: false } } else { LockReply::Heartbeat };
+            let reply = if grants {
+                LockReply::Granted { lock_id, waited: false }
+            } else {
+                LockReply::Heartbeat { sent: Time(0) }
+            };
             let answer = LockAnswer { start: Generation(start), reply };
             owner.does(|client, cx| client.on_answer(cx, server, answer));
         }
@@ -141,4 +149,26 @@ fn a_range_that_was_granted_wide_is_locked_in_parts_without_a_message() {
     locks(&mut owner, 2, 3);
     locks(&mut owner, 3, 30);
     assert_eq!(owner.told(FILES), [Event::Granted { holder: 1 }, Event::Granted { holder: 2 }]);
+}
+
+#[test]
+fn late_answers_do_not_prolong_the_time_for_which_a_server_is_trusted() {
+    let mut owner = Owner::new();
+    let [lock_id] = owner.does(|client, cx| client.of_part(PAGES).acquire(cx, 1, wanted()))[..] else { panic!() };
+    owner.now.time = NOW.time.after(Duration::from_secs(3));
+    owner.hears(LockReply::Granted { lock_id, waited: false });
+    let trusted_from = |owner: &Owner| {
+        let (doubt, _) = owner.client.in_doubt_at(&owner.settings).expect("a lock server has answered");
+        doubt.since(Time(0)) - owner.settings.host_lease * 7 / 8
+    };
+    assert_eq!(
+        trusted_from(&owner),
+        Duration::from_secs(1),
+        "the server heard what was sent then, perhaps nothing later"
+    );
+    // The answer to a later heartbeat, that to an earlier one, and one that no server gives.
+    for (sent, expected) in [(3, 3), (2, 3), (9, 4)] {
+        owner.hears(LockReply::Heartbeat { sent: Time(sent * 1_000_000_000) });
+        assert_eq!(trusted_from(&owner), Duration::from_secs(expected));
+    }
 }

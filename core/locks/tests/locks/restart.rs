@@ -23,8 +23,8 @@ fn hold(bench: &mut Bench, to: u32, host: Generation, lock_id: u64, mode: LockMo
 #[test]
 fn no_lock_is_granted_until_every_host_has_named_its_locks() {
     let mut bench = restarted();
-    bench.say_to(Generation(1), ONE, LockCommand::Heartbeat);
-    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "the heartbeat names the new start");
+    bench.say_to(Generation(1), ONE, LockCommand::Heartbeat { sent: Time(0) });
+    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat { sent: Time(0) }), "the heartbeat names the new start");
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), granted(1, false)));
@@ -33,12 +33,12 @@ fn no_lock_is_granted_until_every_host_has_named_its_locks() {
     hold(&mut bench, 2, TWO, 1, Exclusive, (8, 8), false);
     assert_eq!(bench.hear(TWO), granted(1, false));
     assert_eq!((bench.hear(ONE), bench.hear(THREE)), (None, None), "the other host may have more locks to reassert");
-    bench.say(TWO, LockCommand::Heartbeat);
+    bench.say(TWO, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!(bench.server.service(), LockService::Serving);
     assert_eq!((bench.hear(ONE), bench.hear(THREE)), (granted(2, false), granted(1, false)));
     // Reasserted locks exclude others, cached or not.
     bench.lock(THREE, 2, Exclusive, (0, 16), PATIENT);
-    assert_eq!((bench.hear(TWO), bench.hear(TWO)), (Some(LockReply::Heartbeat), None));
+    assert_eq!((bench.hear(TWO), bench.hear(TWO)), (Some(LockReply::Heartbeat { sent: Time(0) }), None));
     assert_eq!((bench.hear(ONE), bench.hear(THREE)), (revoke(&[1]), None));
     assert_eq!(bench.server.counters().reasserted, 2);
 }
@@ -59,18 +59,18 @@ fn without_its_list_a_server_waits_for_all_possible_holders_also_after_another_r
     bench.say_to(Generation(0), THREE, lock(1, (0, 8)));
     hold(&mut bench, 3, ONE, 1, Exclusive, (0, 8), true);
     assert_eq!(bench.hear(ONE), granted(1, false));
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!(bench.hear(THREE), None, "the other host has not spoken");
-    bench.say(TWO, LockCommand::Heartbeat);
+    bench.say(TWO, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!(bench.server.service(), LockService::Serving);
-    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (Some(LockReply::Heartbeat), None));
+    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (Some(LockReply::Heartbeat { sent: Time(0) }), None));
     assert_eq!(bench.hear(ONE), revoke(&[1]), "another host waits for its lock");
 }
 
 #[test]
 fn hosts_that_say_nothing_are_fenced_before_anything_is_granted() {
     let mut bench = restarted();
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     bench.lock(ONE, 2, Exclusive, (8, 8), PATIENT);
     bench.pass_with(settings().host_lease, &[ONE]);
     assert!(bench.fences.is_empty());
@@ -84,7 +84,7 @@ fn hosts_that_say_nothing_are_fenced_before_anything_is_granted() {
     bench.restart();
     hold(&mut bench, 3, TWO, 1, Exclusive, (8, 8), false);
     assert_eq!(bench.hear(TWO), Some(LockReply::Rejected { rejection: Rejection::Fenced }));
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!(bench.server.service(), LockService::Serving);
 }
 
@@ -93,14 +93,20 @@ fn a_host_that_does_not_know_of_the_restart_learns_of_it_and_gets_no_lock_yet() 
     let mut bench = restarted();
     bench.say_to(Generation(0), ONE, lock(5, (50, 1)));
     bench.say_to(Generation(1), ONE, lock(6, (60, 1)));
-    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), Some(LockReply::Heartbeat)));
-    bench.say(TWO, LockCommand::Heartbeat);
+    assert_eq!(
+        (bench.hear(ONE), bench.hear(ONE)),
+        (Some(LockReply::Heartbeat { sent: Time(0) }), Some(LockReply::Heartbeat { sent: Time(0) }))
+    );
+    bench.say(TWO, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!(bench.server.service(), LockService::Recovering, "the host has not reasserted its locks");
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(5, false), granted(6, false)));
     // The host has reasserted its locks, so a request with the earlier start must be a late copy.
     bench.say_to(Generation(1), ONE, lock(7, (70, 1)));
-    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), Some(LockReply::Heartbeat)));
+    assert_eq!(
+        (bench.hear(ONE), bench.hear(ONE)),
+        (Some(LockReply::Heartbeat { sent: Time(0) }), Some(LockReply::Heartbeat { sent: Time(0) }))
+    );
     assert_eq!(bench.server.engine().lock_ids().count(), 2);
 }
 
@@ -110,11 +116,14 @@ fn a_duplicate_lock_request_does_not_replace_a_reported_lock() {
     bench.say_to(Generation(1), ONE, lock(1, (0, 8)));
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
     bench.say_to(Generation(1), ONE, lock(1, (0, 8)));
-    bench.say(ONE, LockCommand::Heartbeat);
-    bench.say(TWO, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
+    bench.say(TWO, LockCommand::Heartbeat { sent: Time(0) });
     let heard: Vec<_> = std::iter::from_fn(|| bench.hear(ONE)).collect();
     let granted = || granted(1, false).expect("a grant");
-    assert_eq!(heard, [LockReply::Heartbeat, granted(), granted(), LockReply::Heartbeat]);
+    assert_eq!(
+        heard,
+        [LockReply::Heartbeat { sent: Time(0) }, granted(), granted(), LockReply::Heartbeat { sent: Time(0) }]
+    );
     assert_eq!(bench.server.engine().lock_ids().count(), 1);
 }
 
@@ -123,11 +132,11 @@ fn a_duplicate_lock_request_does_not_replace_a_reported_lock() {
 fn late_copies_of_requests_for_held_locks_are_ignored() {
     let mut bench = restarted();
     hold(&mut bench, 1, ONE, 1, Exclusive, (0, 8), true);
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
-    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), None));
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat { sent: Time(0) }), None));
     assert_eq!(bench.server.engine().lock_ids().count(), 0);
-    bench.say(TWO, LockCommand::Heartbeat);
+    bench.say(TWO, LockCommand::Heartbeat { sent: Time(0) });
     // Also when the host has been forgotten since: it is not rejected as fenced.
     bench.pass(settings().host_lease * 2);
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
@@ -141,7 +150,7 @@ fn of_two_hosts_that_say_they_hold_the_same_the_second_is_fenced() {
     hold(&mut bench, 2, TWO, 1, Exclusive, (0, 8), true);
     assert_eq!(bench.hear(TWO), None);
     assert!(bench.fences.iter().all(|(_, hosts)| *hosts == [TWO]) && bench.fences.len() == 1);
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!(bench.server.service(), LockService::Recovering);
     bench.fence_all();
     // What the second has read may be kept for a lease.

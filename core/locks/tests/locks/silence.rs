@@ -30,7 +30,7 @@ fn a_silent_host_is_fenced_before_the_next_is_granted() {
     assert!(bench.fences.iter().all(|fence| *fence == (ticket, vec![ONE])) && !bench.fences.is_empty());
     bench.fence_all();
     assert_eq!(bench.hear(TWO), granted(1, true));
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (rejected, None));
     assert_eq!(bench.server.counters().fenced, 1);
 }
@@ -151,12 +151,12 @@ fn hosts_that_fall_silent_together_are_fenced_together_and_those_later_in_the_ne
 fn a_suspended_server_forgets_no_host_whose_messages_it_has_not_read() {
     let mut bench = Bench::new();
     let known = |number: u32| Generation(100 + number);
-    (0..limits::HOSTS_MAX as u32).for_each(|number| bench.say(known(number), LockCommand::Heartbeat));
+    (0..limits::HOSTS_MAX as u32).for_each(|number| bench.say(known(number), LockCommand::Heartbeat { sent: Time(0) }));
     bench.now.time = bench.now.time.after(settings().host_lease * 2);
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!(bench.hear(ONE), Some(LockReply::Rejected { rejection: Rejection::TooManyHosts }));
     assert!((0..limits::HOSTS_MAX as u32).all(|number| bench.server.engine().has_session(known(number))));
     bench.pass_with(settings().host_lease * 2, &[known(0)]);
-    bench.say(ONE, LockCommand::Heartbeat);
-    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "then their silence counts");
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
+    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat { sent: Time(0) }), "then their silence counts");
 }

@@ -24,7 +24,7 @@ fn requests_that_make_no_sense_are_refused() {
 #[test]
 fn a_request_in_the_name_of_another_host_is_refused() {
     let mut bench = Bench::new();
-    let command = LockCommand::Heartbeat;
+    let command = LockCommand::Heartbeat { sent: Time(0) };
     let request = LockRequest { host: ONE, start: Generation(0), dropped: Vec::new(), command };
     for from in [NodeId::Host(TWO), NodeId::Device(DeviceId(0))] {
         bench.message(from, Message::LockRequest(request.clone()));
@@ -37,13 +37,13 @@ fn a_request_in_the_name_of_another_host_is_refused() {
 fn hosts_beyond_the_limit_are_refused() {
     let mut bench = Bench::new();
     for host in 0..limits::HOSTS_MAX as u32 {
-        bench.say(Generation(100 + host), LockCommand::Heartbeat);
+        bench.say(Generation(100 + host), LockCommand::Heartbeat { sent: Time(0) });
     }
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!(bench.hear(ONE), Some(LockReply::Rejected { rejection: Rejection::TooManyHosts }));
-    bench.say(Generation(100), LockCommand::Heartbeat);
+    bench.say(Generation(100), LockCommand::Heartbeat { sent: Time(0) });
     bench.hear(Generation(100));
-    assert_eq!(bench.hear(Generation(100)), Some(LockReply::Heartbeat));
+    assert_eq!(bench.hear(Generation(100)), Some(LockReply::Heartbeat { sent: Time(0) }));
 }
 
 /// Otherwise, hosts that died with locks that no request waits for are kept for ten leases.
@@ -56,19 +56,19 @@ fn a_silent_host_is_fenced_when_another_needs_its_room() {
         bench.lock(dead(number), 1, LockMode::Exclusive, (block, 1), LockTerm::Cached);
     }
     let living = dead(0);
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     assert_eq!(bench.hear(ONE), Some(LockReply::Rejected { rejection: Rejection::TooManyHosts }));
     bench.pass_with(settings().host_lease, &[living]);
     assert!(bench.fences.is_empty(), "no lease has expired");
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     bench.pass_with(settings().host_lease / 4, &[living]);
     let fenced: Vec<_> = (1..limits::HOSTS_MAX as u32).map(dead).collect();
     let asked = bench.fences.front().map(|(_, hosts)| hosts);
     assert!(asked == Some(&fenced), "all silent hosts are fenced");
     bench.fence_all();
     while bench.hear(ONE).is_some() {}
-    bench.say(ONE, LockCommand::Heartbeat);
-    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "there is room again");
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
+    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat { sent: Time(0) }), "there is room again");
 }
 
 #[test]

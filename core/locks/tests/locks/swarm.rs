@@ -425,7 +425,7 @@ impl Host {
 
     /// The messages that it repeats on each tick.
     fn say_all(&mut self) -> Vec<LockCommand> {
-        let mut said = vec![LockCommand::Heartbeat];
+        let mut said = vec![LockCommand::Heartbeat { sent: Time(0) }];
         let revoked = |lock_id: &KnownLock| {
             lock_id.revoked && lock_id.phase == LockPhase::Held && lock_id.term == LockTerm::Cached
         };
@@ -471,7 +471,7 @@ impl Host {
             self.check_complete();
         }
         match answer.reply.clone() {
-            LockReply::Heartbeat => None,
+            LockReply::Heartbeat { .. } => None,
             LockReply::Granted { lock_id, .. } => match self.lock_ids.get_mut(&lock_id) {
                 None => Some(LockCommand::Unlock { lock_id }),
                 Some(known) => {

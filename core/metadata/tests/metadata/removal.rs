@@ -49,7 +49,7 @@ fn orphans_are_found_by_the_next_process() {
     bench.restart(Time(0));
     // TWO never says again what it had, and is fenced.
     assert_eq!(bench.free(), all - 64);
-    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
     bench.pass(Duration::from_secs(5));
     assert!(!bench.monitor.is_empty(), "the host that may have it open is to be fenced");
     assert_eq!(bench.free(), all - 64);
@@ -71,8 +71,8 @@ fn open_orphans_do_not_keep_others_from_being_freed() {
     bench.run(ONE, unlink("a")).expect("it is removed");
     assert_eq!(bench.server.unlinked_inodes(), 301);
     for _ in 0..5 {
-        bench.say(TWO, LockCommand::Heartbeat);
-        bench.say(ONE, LockCommand::Heartbeat);
+        bench.say(TWO, LockCommand::Heartbeat { sent: Time(0) });
+        bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
         bench.pass(Duration::from_secs(1));
     }
     assert_eq!((bench.free(), bench.server.unlinked_inodes()), (all, 300));
@@ -113,7 +113,7 @@ fn the_allotment_of_a_host_that_does_not_appear_becomes_free() {
     bench.restart(Time(0));
     let pass = |bench: &mut Bench, seconds: u64| {
         for _ in 0..seconds {
-            bench.say(TWO, LockCommand::Heartbeat);
+            bench.say(TWO, LockCommand::Heartbeat { sent: Time(0) });
             bench.pass(Duration::from_secs(1));
         }
     };
@@ -191,7 +191,7 @@ fn with_tail(bench: &mut Bench) -> InodeId {
         let request = LockRequest { host: TWO, start: Generation(bench.start.0 - 1), dropped: Vec::new(), command };
         bench.take(Input::Message { to: SERVER, from: NodeId::Host(TWO), message: Message::LockRequest(request) });
     }
-    bench.say(TWO, LockCommand::Heartbeat);
+    bench.say(TWO, LockCommand::Heartbeat { sent: Time(0) });
     let revoked = std::iter::from_fn(|| bench.hear_lock(TWO)).filter(|reply| matches!(reply, LockReply::Revoke { .. }));
     assert_eq!(revoked.collect::<Vec<_>>(), [LockReply::Revoke { lock_ids: vec![2] }], "only the lock of the data");
     file

@@ -173,7 +173,7 @@ fn the_next_server_does_not_wait_for_hosts_that_have_ended() {
         let request = LockRequest { host: ONE, start, dropped: Vec::new(), command };
         bench.take(Input::Message { to: SERVER, from: NodeId::Host(ONE), message: Message::LockRequest(request) });
         assert_granted(bench.hear_lock(ONE));
-        bench.say(ONE, LockCommand::Heartbeat);
+        bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
         bench.locks.clear();
         bench.lock(ONE, 2, InodeId(7), 1, LockMode::Shared);
         match ended {

@@ -100,15 +100,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0d00 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0e00 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == hex(&format!("{ANSWER} 04 {TRANSACTION} 00")));
     let with_data = all.iter().position(|golden| !golden.payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "a7758ea1")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "cc2d482b")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "67ad0c9a")),
+        (0, header("32000000 00000000", host, device, "74f44058")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "589b7fb6")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "c681bd06")),
     ] {
         let golden = &all[index];
         let frame = frame_of(golden.message());
