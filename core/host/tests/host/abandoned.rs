@@ -4,7 +4,6 @@ use crate::stage::*;
 use braid_layout::Atomicity;
 
 const ABANDONED: Option<HostOutcome> = Some(Err(HostError::Abandoned));
-const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 
 fn abandon(stage: &mut Stage, ops: &[OpId]) {
     let op = stage.ask(ArrayRequest::Abandon { ops: ops.to_vec() });
@@ -26,10 +25,6 @@ fn abandon_write(stage: &mut Stage) -> (OpId, Vec<(DeviceId, Command)>) {
     (write, writes)
 }
 
-fn is_write((_, command): &(DeviceId, Command)) -> bool {
-    matches!(command, Command::Write { .. })
-}
-
 #[test]
 fn a_request_without_a_write_under_way_is_abandoned_at_once_and_for_good() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
@@ -41,7 +36,7 @@ fn a_request_without_a_write_under_way_is_abandoned_at_once_and_for_good() {
     // The pre-writes are aborted, even where a device accepts them late.
     stage.accept_all(&prewrites, 0);
     let commands = stage.commands();
-    assert!(commands.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })));
+    assert!(commands.iter().all(is_abort));
     assert_eq!(commands.len(), 2);
     stage.accept_all(&commands, 0);
     assert!(stage.host.is_idle());

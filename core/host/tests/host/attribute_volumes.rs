@@ -6,7 +6,6 @@ use braid_ordering::Atomicity;
 use braid_wire::{SetAttribute, Undefined};
 use std::collections::BTreeMap;
 
-const SERVER: LockServerId = LockServerId(0);
 const NAME: AttributeName = AttributeName::new(1, 7);
 const LONG: Duration = Duration::from_secs(600);
 
@@ -190,8 +189,6 @@ fn a_request_without_a_change_is_answered_at_once_and_retracts_its_prewrites() {
         let op = ask(&mut stage, request);
         let aborts = devices.play_sent(&mut stage);
         assert_eq!(stage.outcome(op), Some(expected));
-        let is_abort =
-            |(_, command): &(DeviceId, Command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. });
         assert!(aborts.len() == 2 && aborts.iter().all(is_abort), "{aborts:?}");
         devices.play(&mut stage, &aborts);
     }
@@ -276,7 +273,7 @@ fn blocks_that_are_no_bucket_are_not_touched() {
         stage.accept_sent(0x5a);
         assert_eq!(stage.outcome(op), Some(refused(ObjectFailure::NotAnAttributeVolume)));
         let after = stage.commands();
-        assert!(after.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })));
+        assert!(after.iter().all(is_abort));
         stage.accept_all(&after, 0);
     }
 }
@@ -352,7 +349,7 @@ fn a_request_without_space_fails_once_it_is_known_to_have_had_no_effect() {
         assert_eq!(stage.outcome(op), None, "the other device has its intent");
         let asked = stage.commands();
         assert_eq!(asked.len(), 2, "{asked:?}");
-        assert!(asked.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{asked:?}");
+        assert!(asked.iter().all(is_retract), "{asked:?}");
         // Another host has heard that the first device is prepared, so that the devices' votes decide.
         stage.answer(asked[0].0, Reply::Vote { transaction, vote: Vote::Prepared });
         let asked = stage.commands();

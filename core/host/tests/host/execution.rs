@@ -3,7 +3,6 @@
 use crate::stage::*;
 use braid_wire::Progress;
 
-const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 const DATA: DeviceId = DeviceId(0);
 const PARITY: DeviceId = DeviceId(4);
 
@@ -27,7 +26,7 @@ fn is_announced(commands: &[(DeviceId, Command)]) -> bool {
 }
 
 fn is_retracted(commands: &[(DeviceId, Command)]) -> bool {
-    commands.len() == 2 && commands.iter().all(|(_, command)| matches!(command, Command::Retract { .. }))
+    commands.len() == 2 && commands.iter().all(is_retract)
 }
 
 fn gathering(transaction: TransactionId, missing: &[DeviceId]) -> Reply {
@@ -52,7 +51,7 @@ fn only_what_must_read_is_executed_by_devices() {
         stage.commands()
     };
     let whole = write(4 * BLOCK_BYTES, 0);
-    assert!(whole.iter().all(|(_, command)| matches!(command, Command::Write { .. })), "{whole:?}");
+    assert!(whole.iter().all(is_write), "{whole:?}");
     assert!(is_announced(&write(100, 4 * BLOCK_BYTES as u64)), "a part of a block");
     // Three of four units: the fourth only contributes.
     assert!(is_executed(&write(3 * BLOCK_BYTES, 8 * BLOCK_BYTES as u64), &[0, 1, 2, 3, 4]));
@@ -128,7 +127,7 @@ fn a_refusal_by_a_device_that_only_contributes_promises_nothing() {
     let retracted = stage.commands();
     let to: Vec<u16> = retracted.iter().map(|(device, _)| device.0).collect();
     assert_eq!(to, [0, 1, 2, 4], "every participant may have its intent");
-    assert!(retracted.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{retracted:?}");
+    assert!(retracted.iter().all(is_retract), "{retracted:?}");
 }
 
 #[test]
@@ -141,7 +140,7 @@ fn a_write_does_without_a_contributor_that_can_not_read() {
     stage.answer(DeviceId(3), Reply::Failed { transaction, step: Step::Execute, failure: lost });
     // The stripe is repaired as well.
     let mut retracted = stage.commands();
-    retracted.retain(|(_, command)| matches!(command, Command::Retract { .. }));
+    retracted.retain(is_retract);
     assert_eq!(retracted.len(), 4);
     stage.accept_all(&retracted, 0);
     stage.pass(Duration::from_millis(100));

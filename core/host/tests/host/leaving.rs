@@ -3,7 +3,6 @@
 use crate::stage::*;
 use braid_machine::JobRequest;
 
-const SERVER: LockServerId = LockServerId(0);
 const HEARTBEAT: Reply = Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false };
 
 /// A host that has written a block, and the devices that do not know of the commit yet.

@@ -8,8 +8,6 @@ use crate::stage::*;
 use braid_ordering::Atomicity;
 use braid_wire::MonitorCommand;
 
-const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
-
 const RETURNING: MemberState = MemberState::Returning { recovery_coordinator: None };
 
 fn lose(stage: &mut Stage, number: u16) {
@@ -23,27 +21,15 @@ fn to(commands: &[(DeviceId, Command)]) -> Vec<u16> {
 }
 
 /// The commands of one kind.
-fn only(commands: &[(DeviceId, Command)], is: impl Fn(&Command) -> bool) -> Vec<(DeviceId, Command)> {
-    commands.iter().filter(|(_, command)| is(command)).cloned().collect()
-}
-
-fn is_prewrite(command: &Command) -> bool {
-    matches!(command, Command::Prewrite { .. })
-}
-
-fn is_abort(command: &Command) -> bool {
-    matches!(command, Command::Decide { outcome: Outcome::Abort, .. })
-}
-
-fn is_resolve(command: &Command) -> bool {
-    matches!(command, Command::Resolve { .. })
+fn only(commands: &[(DeviceId, Command)], is: impl Fn(&(DeviceId, Command)) -> bool) -> Vec<(DeviceId, Command)> {
+    commands.iter().filter(|sent| is(sent)).cloned().collect()
 }
 
 /// A write of block 0 whose pre-writes were accepted, and whose writes are sent.
 fn begin_writing(stage: &mut Stage) -> (OpId, TransactionId, Vec<(DeviceId, Command)>) {
     let op = stage.write_block(0, 0xaa);
     let first = stage.commands();
-    assert_eq!((to(&first), first.iter().all(|(_, command)| is_prewrite(command))), (vec![0, 4], true));
+    assert_eq!((to(&first), first.iter().all(is_prewrite)), (vec![0, 4], true));
     stage.accept_all(&first, 0);
     let writes = stage.commands();
     assert_eq!(to(&writes), [0, 4]);
@@ -89,7 +75,7 @@ fn a_request_that_has_sent_no_write_starts_again_with_a_new_plan() {
     stage.pass(Duration::ZERO);
     let commands = stage.commands();
     assert_eq!(to(&only(&commands, is_abort)), [0], "nothing is sent to device 4");
-    let again = only(&commands, |command| matches!(command, Command::Write { .. }));
+    let again = only(&commands, is_write);
     assert_eq!(to(&again), [0], "the parity is not written, so nothing need be read");
     assert!(subject(&again[0].1).0 > subject(&first[0].1).0);
     assert!(matches!(&again[0].1, Command::Write { participants, .. } if participants[..] == [DeviceId(0)]));
@@ -105,7 +91,7 @@ fn a_write_that_is_out_is_resolved_and_its_user_answered_when_all_that_are_left_
     stage.accept_all(std::slice::from_ref(parity), 0);
     lose(&mut stage, 2);
     let asked = stage.commands();
-    assert_eq!((to(&asked), asked.iter().all(|(_, command)| is_resolve(command))), (vec![0, 4], true));
+    assert_eq!((to(&asked), asked.iter().all(is_resolve)), (vec![0, 4], true));
     // Answers of the old epoch, and answers to the write, are ignored.
     stage.answer(DeviceId(0), Reply::Written { transaction: id, waited: false });
     assert_eq!(stage.outcome(op), None);
@@ -155,7 +141,7 @@ fn a_write_that_can_not_commit_any_more_is_retried_once_the_remaining_devices_kn
     let asked = stage.commands();
     vote_all(&mut stage, &asked[..1], Vote::NeverPrepared);
     let told = stage.commands();
-    assert_eq!((to(&told), told.iter().all(|(_, command)| is_abort(command))), (vec![0, 4], true));
+    assert_eq!((to(&told), told.iter().all(is_abort)), (vec![0, 4], true));
     stage.accept_all(&told[..1], 0);
     stage.pass(Duration::from_millis(100));
     assert_eq!(only(&stage.commands(), is_prewrite), [], "not retried while a device may still find it committed");
@@ -191,7 +177,7 @@ fn begin_aborting(stage: &mut Stage) -> (OpId, TransactionId) {
     let refused = Reply::Refused { transaction: id, step: Step::Write, refusal: Refusal::NoPrewrite };
     stage.answer(DeviceId(0), refused);
     let aborts = stage.commands();
-    assert_eq!((to(&aborts), is_abort(&aborts[0].1)), (vec![4], true));
+    assert_eq!((to(&aborts), is_abort(&aborts[0])), (vec![4], true));
     (op, id)
 }
 
@@ -213,7 +199,7 @@ fn an_abort_after_writes_is_resolved_in_a_new_epoch_for_another_may_have_found_a
     let (op, _) = begin_aborting(&mut stage);
     lose(&mut stage, 0);
     let asked = stage.commands();
-    assert_eq!((to(&asked), is_resolve(&asked[0].1)), (vec![4], true), "the device that refused is out");
+    assert_eq!((to(&asked), is_resolve(&asked[0])), (vec![4], true), "the device that refused is out");
     vote_all(&mut stage, &asked, Vote::Committed);
     stage.accept_sent(0);
     assert_eq!(stage.outcome(op), DONE);
@@ -227,7 +213,7 @@ fn an_abort_that_meets_a_commit_gives_way() {
     let (op, id) = begin_aborting(&mut stage);
     stage.answer(DeviceId(4), Reply::Decided { transaction: id, outcome: Outcome::Commit });
     let asked = stage.commands();
-    assert!(asked.iter().all(|(_, command)| is_resolve(command)) && !asked.is_empty(), "{asked:?}");
+    assert!(asked.iter().all(is_resolve) && !asked.is_empty(), "{asked:?}");
     stage.answer(DeviceId(4), Reply::Vote { transaction: id, vote: Vote::Committed });
     stage.accept_sent(0);
     assert_eq!(stage.outcome(op), DONE);
@@ -296,7 +282,7 @@ fn a_returning_device_is_written_and_not_read() {
     let asked: Vec<_> = first.iter().filter(|(device, _)| device.0 == 0).map(|(_, command)| command).collect();
     assert!(matches!(asked[..], [Command::Prewrite { reads, .. }] if reads.is_empty()), "{asked:?}");
     stage.accept_all(&first, 0);
-    let writes = only(&stage.commands(), |command| matches!(command, Command::Write { .. }));
+    let writes = only(&stage.commands(), is_write);
     assert_eq!(to(&writes), [0, 4]);
     stage.accept_all(&writes, 0);
     assert_eq!(stage.outcome(op), DONE);
@@ -319,7 +305,7 @@ fn with_an_unavailable_device_readable_data_is_read_and_other_requests_fail_at_o
     assert!(lacks(stage.outcome(read), &[0, 2]));
     stage.lack(&[]);
     stage.read_block(0);
-    assert_eq!(to(&only(&stage.commands(), |command| matches!(command, Command::Read { .. }))), [0]);
+    assert_eq!(to(&only(&stage.commands(), |(_, command)| matches!(command, Command::Read { .. }))), [0]);
 }
 
 #[test]
@@ -331,7 +317,7 @@ fn an_operation_that_waits_for_an_unavailable_device_is_planned_anew_or_fails() 
     stage.lack(&[0]);
     stage.pass(Duration::ZERO);
     assert!(lacks(stage.outcome(prewriting), &[0]));
-    let reads = only(&stage.commands(), |command| matches!(command, Command::Read { .. }));
+    let reads = only(&stage.commands(), |(_, command)| matches!(command, Command::Read { .. }));
     assert_eq!(to(&reads), [1, 2, 3, 4]);
     stage.accept_all(&reads, 0);
     assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
@@ -343,7 +329,7 @@ fn an_operation_that_waits_for_an_unavailable_device_is_planned_anew_or_fails() 
     stage.lack(&[missing.0]);
     assert!(lacks(stage.outcome(writing), &[missing.0]));
     let retracted = stage.commands();
-    assert!(retracted.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{retracted:?}");
+    assert!(retracted.iter().all(is_retract), "{retracted:?}");
     assert_eq!(to(&retracted).len(), 2);
     stage.answer(missing, Reply::Written { transaction: id, waited: false });
     stage.accept_all(&retracted, 0);
@@ -401,7 +387,8 @@ fn writes_on_arrival_are_repeated_for_a_device_that_returned_meanwhile() {
     stage.accept_all(&write, 0);
     assert_eq!(stage.outcome(op), None, "device 0 may have listed what device 4 missed already");
     stage.pass(Duration::from_millis(1));
-    let again = only(&stage.commands(), |command| matches!(command, Command::Prewrite { .. } | Command::Read { .. }));
+    let again =
+        only(&stage.commands(), |(_, command)| matches!(command, Command::Prewrite { .. } | Command::Read { .. }));
     assert_eq!(to(&again), [0, 1, 2, 3, 4]);
     let reads_nothing = |command: &Command| matches!(command, Command::Prewrite { reads, .. } if reads.is_empty());
     assert!(again.iter().all(|(device, command)| device.0 != 4 || reads_nothing(command)), "{again:?}");

@@ -2,7 +2,6 @@
 
 use crate::stage::*;
 
-const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 const OTHER: Generation = Generation(9);
 
 /// Writes the first stripe, or another one: four blocks of data.
@@ -13,7 +12,7 @@ fn write_stripe(stage: &mut Stage, stripe: u64) -> OpId {
 /// The transaction and the stamp of a write of a whole stripe that went out in one message to each device.
 fn at_once(commands: &[(DeviceId, Command)]) -> (TransactionId, Stamp) {
     assert_eq!(commands.len(), 5, "{commands:?}");
-    assert!(commands.iter().all(|(_, command)| matches!(command, Command::Write { .. })), "{commands:?}");
+    assert!(commands.iter().all(is_write), "{commands:?}");
     subject(&commands[0].1)
 }
 
@@ -58,7 +57,7 @@ fn a_refused_write_is_announced_when_it_is_tried_again() {
     stage.refuse(&writes[0], Step::Write, too_late(stamp));
     let aborts = stage.commands();
     assert_eq!(aborts.len(), 4, "the refusal is a promise; the others undo their intents");
-    assert!(aborts.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })));
+    assert!(aborts.iter().all(is_abort));
     stage.accept_all(&aborts, 0);
     stage.pass(Duration::ZERO);
     assert!(announced(&stage.commands()));
@@ -87,7 +86,7 @@ fn a_write_without_a_promise_is_retracted_and_tried_again_when_all_have_undone_i
     stage.refuse(&writes[0], Step::Write, Refusal::Busy);
     let retracted = stage.commands();
     assert_eq!(retracted.len(), 5, "the full device, too: it may accept a late copy");
-    assert!(retracted.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{retracted:?}");
+    assert!(retracted.iter().all(is_retract), "{retracted:?}");
     stage.accept_all(&retracted[..4], 0);
     stage.pass(Duration::from_millis(100));
     assert!(stage.commands().is_empty(), "one device may still have its intent");
@@ -169,7 +168,7 @@ fn a_write_that_reached_some_devices_is_retracted_when_another_is_unavailable() 
     stage.lack(&[writes[0].0.0]);
     assert!(matches!(stage.outcome(op), Some(Err(HostError::Unavailable { .. }))));
     let retracted = stage.commands();
-    assert!(retracted.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{retracted:?}");
+    assert!(retracted.iter().all(is_retract), "{retracted:?}");
     assert_eq!(retracted.len(), 5);
     assert_eq!(subject(&retracted[0].1).0.host, HOST);
 }

@@ -6,8 +6,6 @@
 use crate::stage::*;
 use braid_layout::Atomicity;
 
-const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
-const SERVER: LockServerId = LockServerId(0);
 const A_MINUTE: Duration = Duration::from_secs(60);
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 
@@ -27,7 +25,7 @@ fn serve(stage: &mut Stage, op: OpId, fill: u8) -> HostOutcome {
 fn begin_writing(stage: &mut Stage, op: OpId) -> (OpId, Vec<(DeviceId, Command)>) {
     stage.accept_sent(0);
     let writes = stage.commands();
-    assert!(writes.iter().all(|(_, command)| matches!(command, Command::Write { .. })), "{writes:?}");
+    assert!(writes.iter().all(is_write), "{writes:?}");
     assert_eq!(writes.len(), 2);
     (op, writes)
 }
@@ -36,10 +34,6 @@ fn begin_writing(stage: &mut Stage, op: OpId) -> (OpId, Vec<(DeviceId, Command)>
 fn begin_endless(stage: &mut Stage) -> (OpId, Vec<(DeviceId, Command)>) {
     let write = stage.write_endless(0, 1);
     begin_writing(stage, write)
-}
-
-fn is_write((_, command): &(DeviceId, Command)) -> bool {
-    matches!(command, Command::Write { .. })
 }
 
 #[test]
@@ -167,7 +161,7 @@ fn its_intents_hold_back_nobody_while_it_waits_and_it_is_written_once_all_are_kn
     stage.accept_all(&writes[..1], 0);
     stage.lack(&[4]);
     let told = stage.commands();
-    assert!(told.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{told:?}");
+    assert!(told.iter().all(is_retract), "{told:?}");
     assert_eq!(told.iter().map(|(device, _)| device.0).collect::<Vec<_>>(), [0, 4]);
     assert!(stage.host.waiting(stage.now.time).2.contains(&DeviceId(4)), "it can't end without");
     stage.accept_all(&told[..1], 0);
@@ -186,7 +180,7 @@ fn a_silent_device_ends_its_attempts_and_never_the_operation() {
         let (write, writes) = begin_endless(&mut stage);
         stage.accept_all(&writes[..1], 0);
         stage.pass(Duration::from_secs(29));
-        assert!(!stage.commands().iter().any(|(_, command)| matches!(command, Command::Retract { .. })));
+        assert!(!stage.commands().iter().any(is_retract));
         stage.pass(Duration::from_secs(2));
         let told = stage.commands();
         assert!(told.iter().any(|(device, sent)| device.0 == 0 && matches!(sent, Command::Retract { .. })), "{told:?}");
@@ -337,7 +331,7 @@ fn a_patient_request_ends_when_its_user_is_gone_or_the_host_disconnects() {
         assert_eq!(stage.outcome(waits), Some(Err(error.clone())));
         assert_eq!(stage.outcome(sent), None, "a device may have a write of it");
         let mut aborts: Vec<_> = stage.commands();
-        aborts.retain(|(_, command)| matches!(command, Command::Retract { .. }));
+        aborts.retain(is_retract);
         assert_eq!((writes.len(), aborts.len()), (2, 0), "its attempt goes on");
         let (_, seen) = subject(&writes[0].1);
         stage.refuse(&writes[0], Step::Write, Refusal::TooLate { seen });

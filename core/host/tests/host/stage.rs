@@ -26,6 +26,8 @@ pub use std::time::Duration;
 
 pub const HOST: Generation = Generation(7);
 pub const VOLUME: VolumeId = VolumeId(1);
+pub const SERVER: LockServerId = LockServerId(0);
+pub const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 const EPOCH: Epoch = Epoch(1);
 
 pub struct Stage {
@@ -349,4 +351,24 @@ pub fn subject(command: &Command) -> (TransactionId, Stamp) {
         | Command::Resolve { transaction, stamp } => (*transaction, *stamp),
         other => panic!("a command without a stamp: {other:?}"),
     }
+}
+
+pub fn is_prewrite((_, command): &(DeviceId, Command)) -> bool {
+    matches!(command, Command::Prewrite { .. })
+}
+
+pub fn is_write((_, command): &(DeviceId, Command)) -> bool {
+    matches!(command, Command::Write { .. })
+}
+
+pub fn is_abort((_, command): &(DeviceId, Command)) -> bool {
+    matches!(command, Command::Decide { outcome: Outcome::Abort, .. })
+}
+
+pub fn is_retract((_, command): &(DeviceId, Command)) -> bool {
+    matches!(command, Command::Retract { .. })
+}
+
+pub fn is_resolve((_, command): &(DeviceId, Command)) -> bool {
+    matches!(command, Command::Resolve { .. })
 }

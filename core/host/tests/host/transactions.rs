@@ -94,8 +94,7 @@ fn a_late_writer_retries_above_the_stamp_it_lost_to() {
     stage.refuse(&first[0], Step::Prewrite, Refusal::TooLate { seen });
     stage.pass(Duration::ZERO);
     let next = stage.commands();
-    let aborts: Vec<_> =
-        next.iter().filter(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })).collect();
+    let aborts: Vec<_> = next.iter().filter(|sent| is_abort(sent)).collect();
     assert_eq!(aborts.len(), 1, "only the device that accepted is told");
     assert_ne!(aborts[0].0, first[0].0);
     let again: Vec<_> = next.iter().filter(|(_, command)| matches!(command, Command::Prewrite { .. })).collect();
@@ -118,7 +117,7 @@ fn a_refused_write_aborts_the_others_and_is_tried_again() {
     stage.refuse(&writes[1], Step::Write, Refusal::NoPrewrite);
     stage.pass(Duration::ZERO);
     let next = stage.commands();
-    let abort = next.iter().find(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. }));
+    let abort = next.iter().find(|sent| is_abort(sent));
     assert_eq!(abort.expect("the intent is undone").0, writes[0].0);
     assert_eq!(stage.outcome(op), None, "the operation continues");
 }
