@@ -7,6 +7,7 @@
 //!   Lock over a lock        ─► Locked (new lock)      promoted or demoted: the old lock is over
 //!   AwaitRecall (lock)      ─► Recalled (lock)        another program, here or elsewhere, wants some of it
 //!   Unlock (lock)           ─► Done
+//!   Survey (lock server)    ─► LocksSurveyed           some of the locks that it has, of all hosts
 //! ```
 //!
 //! A lock is lost if its server does not know it any more after a restart, or answered no heartbeat of most of a lease: then it may presume this
@@ -17,7 +18,7 @@
 
 use crate::ctx::Timer;
 use braid_base::limits::{self, Settings};
-use braid_base::{Time, Timers};
+use braid_base::{LockServerId, Time, Timers};
 use braid_locks::client::{Ctx, Event, LockClient, Obstacle, Part, PartLocks, Retention, Wanted};
 use braid_machine::{HostError, HostSuccess, OpId, RangesRequest};
 use braid_wire::LockExtent;
@@ -41,6 +42,15 @@ pub(crate) struct RangeLocks {
     last: u64,
     /// When requests have waited for as long as they may.
     timers: Timers<u64>,
+    /// Surveys of lock servers, by their numbers.
+    surveys: BTreeMap<u64, Survey>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Survey {
+    op: OpId,
+    server: LockServerId,
+    since: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -78,12 +88,24 @@ impl Locks {
             }
             (RangesRequest::Unlock { lock }, _) => self.ranges.unlock(programs, cx, op, lock),
             (RangesRequest::AwaitRecall { lock }, _) => self.ranges.await_recall(cx, op, lock),
+            (RangesRequest::Survey { server, from, object, waiting, wait }, _) => {
+                if self.ranges.surveys.len() >= limits::OPERATIONS_MAX {
+                    return cx.out.reply(op, Err(HostError::Busy));
+                }
+                let ticket = self.client.survey(cx, server, (from, object, waiting), wait);
+                self.ranges.surveys.insert(ticket, Survey { op, server, since: cx.now.time });
+            }
         }
         self.on_events(cx);
     }
 
     /// Handles the events of the client that concern programs.
     pub fn on_events(&mut self, cx: &mut Ctx) {
+        while let Some((ticket, survey)) = self.client.pop_surveyed() {
+            let Survey { op, server, since } = self.ranges.surveys.remove(&ticket).expect("a survey is over once");
+            let silent = HostError::LockServerSilent { server, waited: cx.now.time.since(since) };
+            cx.out.reply(op, survey.map(HostSuccess::LocksSurveyed).ok_or(silent));
+        }
         self.ranges.on_events(self.client.of_part(PROGRAMS), cx);
     }
 
@@ -113,13 +135,22 @@ impl Locks {
     pub fn abandon(&mut self, cx: &mut Ctx, ops: &[OpId]) {
         let is_meant = |lock: &RangeLock| lock.asked.is_some_and(|asked| ops.contains(&asked.op));
         self.ranges.end(self.client.of_part(PROGRAMS), cx, &HostError::Abandoned, is_meant);
+        self.end_surveys(cx, &HostError::Abandoned, |op| ops.contains(&op));
         self.on_events(cx);
     }
 
     /// The host is fenced, or disconnects: all locks are over.
     pub fn end_all(&mut self, cx: &mut Ctx, why: &HostError) {
         self.ranges.end(self.client.of_part(PROGRAMS), cx, why, |_| true);
+        self.end_surveys(cx, why, |_| true);
         self.on_events(cx);
+    }
+
+    fn end_surveys(&mut self, cx: &mut Ctx, why: &HostError, ends: impl Fn(OpId) -> bool) {
+        for (ticket, Survey { op, .. }) in self.ranges.surveys.extract_if(.., |_, survey| ends(survey.op)) {
+            self.client.forget_survey(ticket);
+            cx.out.reply(op, Err(why.clone()));
+        }
     }
 
     /// Asserts that programs and the client agree on which locks are locked.

@@ -24,6 +24,7 @@ mod request;
 mod requests;
 mod server_links;
 mod stripe_hashing;
+mod surveys;
 mod wanted;
 
 pub use wanted::{Part, Retention, Wanted};
@@ -39,6 +40,7 @@ use serde::{Deserialize, Serialize};
 use server_links::ServerLink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stripe_hashing::by_server;
+use surveys::Surveys;
 use wanted::HolderId;
 
 /// A host's client of the lock servers.
@@ -56,6 +58,7 @@ pub struct LockClient {
     local: LockTable<HolderId>,
     /// Holders whose turn has come in `local`.
     turns: VecDeque<HolderId>,
+    surveys: Surveys,
     timers: Timers<LockTimer>,
     /// Events that the parts have not taken out yet.
     events: VecDeque<(Part, Event)>,
@@ -166,7 +169,7 @@ struct Holder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LockTimer {
-    /// A lock server has not answered a request.
+    /// A lock server has not answered a request or a survey.
     Resend(u64),
     /// A cached lock's lease has expired.
     CacheLease(u64),
@@ -186,6 +189,7 @@ impl LockClient {
             links: BTreeMap::new(),
             local: LockTable::new(),
             turns: VecDeque::new(),
+            surveys: Surveys::default(),
             timers: Timers::default(),
             events: VecDeque::new(),
             counters: LockClientCounters::default(),

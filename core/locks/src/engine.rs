@@ -4,6 +4,7 @@
 //! owner also says whether a host may be granted locks yet: it may if a restarted owner would know that the host may hold some.
 
 mod requests;
+mod survey;
 
 pub use requests::Acceptance;
 

@@ -6,7 +6,7 @@ use crate::sessions::{LockDetails, LockName};
 use crate::table::LockState;
 use braid_base::{Generation, Now, ObjectId, Time, limits};
 use braid_machine::{Effects, Ignored};
-use braid_wire::{LockCommand, LockPart, LockRefusal, LockReply, LockRequest, LockTerm, Rejection};
+use braid_wire::{LockCommand, LockPart, LockRefusal, LockReply, LockRequest, LockSurvey, LockTerm, Rejection};
 
 impl LockServer {
     /// Handles a request of a host that was admitted.
@@ -43,6 +43,11 @@ impl LockServer {
                 } else {
                     self.answer(host, LockReply::Unlocked { lock_id }, out);
                 }
+            }
+            LockCommand::Survey { ticket, from, object, waiting } => {
+                let (locks, next) = self.engine.survey(now.time, from, object, waiting);
+                let survey = LockSurvey { locks, next, is_recovered: self.service == LockService::Serving };
+                self.answer(host, LockReply::Surveyed { ticket, survey }, out);
             }
             LockCommand::Yield { lock_ids } => self.counters.yields += self.give_back(now, host, lock_ids, out),
         }
@@ -112,7 +117,7 @@ impl LockServer {
         if self.engine.session(name.host).complete {
             return self.ignore(Ignored::Settled, out);
         }
-        match self.engine.reassert(name, asked, cached) {
+        match self.engine.reassert(now.time, name, asked, cached) {
             Acceptance::NoRoom => self.refuse(name, LockRefusal::Busy, out),
             accepted => self.counters.reasserted += u64::from(accepted == Acceptance::Accepted),
         }

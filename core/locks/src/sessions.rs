@@ -1,16 +1,9 @@
 //! A lock engine's data on each host.
 
 use braid_base::{Generation, ObjectId, Time};
+pub use braid_wire::LockName;
 use braid_wire::{LockExtent, LockTerm};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The name of a lock among those of all hosts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LockName {
-    pub host: Generation,
-    /// The number that its host gave it.
-    pub lock_id: u64,
-}
 
 /// The session of one host, named by its generation.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +52,8 @@ pub(crate) struct HeldLock {
     /// A cached lock that is called back in parts: its host keeps what no other host wants.
     pub in_parts: bool,
     pub extents: u16,
+    /// Since when it has been held, or has waited.
+    pub since: Time,
 }
 
 /// A host's lock request.

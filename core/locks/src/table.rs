@@ -307,6 +307,27 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         self.owners.iter().map(|(owner, owned)| (*owner, owned.state))
     }
 
+    /// The same, from an owner on.
+    pub fn states_from(&self, first: Owner) -> impl Iterator<Item = (Owner, LockState)> + '_ {
+        self.owners.range(first..).map(|(owner, owned)| (*owner, owned.state))
+    }
+
+    /// Some owners of earlier locks, held or waiting, for which the lock of `owner` waits: `most` at most, sorted.
+    pub fn ahead(&self, owner: Owner, most: usize) -> Vec<Owner> {
+        let waiting = self.owners.get(&owner).filter(|owned| owned.state == LockState::Waiting);
+        let Some(owned) = waiting else { return Vec::new() };
+        let mut ahead = Vec::new();
+        for among in [&self.held, &self.waiting] {
+            let _ = among.search(owned.object, &owned.extents, usize::MAX, |other| {
+                if self.is_ahead(other, owner, owned) {
+                    ahead.push(other.owner);
+                }
+                if ahead.len() < most { Continue(()) } else { Break(()) }
+            });
+        }
+        in_order(ahead)
+    }
+
     /// The number of locks, held and waiting.
     pub fn len(&self) -> usize {
         self.owners.len()

@@ -2,7 +2,7 @@
 
 use crate::{FilesSuccess, HostError};
 use braid_base::{DeviceId, Membership, Ownership};
-use braid_wire::{CommandResult, Managed};
+use braid_wire::{CommandResult, LockSurvey, Managed};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -40,6 +40,8 @@ pub enum HostSuccess {
         lock: u64,
         kept: bool,
     },
+    /// Some of the locks of a lock server.
+    LocksSurveyed(LockSurvey),
 }
 
 /// How far a migration has come.

@@ -1,9 +1,9 @@
 //! Requests that front ends and workloads make to a host, in families, and requests of the control plane to a monitor.
 
 use crate::{HostError, Never};
-use braid_base::{BlockRange, DeviceId, FileSystemId, Generation, ObjectId, TransactionId, VolumeId};
+use braid_base::{BlockRange, DeviceId, FileSystemId, Generation, LockServerId, ObjectId, TransactionId, VolumeId};
 use braid_layout::{StripeRows, VolumeDescription};
-use braid_wire::{Administration, AttributeName, LockExtent, ObjectRequest, OwnershipRequest, Task};
+use braid_wire::{Administration, AttributeName, LockExtent, LockName, ObjectRequest, OwnershipRequest, Task};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -259,6 +259,18 @@ pub enum RangesRequest {
     Unlock { lock: u64 },
     /// Answered as soon as another program, on this host or another one, wants some of the lock.
     AwaitRecall { lock: u64 },
+    /// Lists locks of a lock server, of all hosts. Answered by [`HostSuccess::LocksSurveyed`](crate::HostSuccess::LocksSurveyed).
+    Survey {
+        server: LockServerId,
+        /// The first name: after the first survey, where the one before said to continue.
+        from: LockName,
+        /// Only those on this object.
+        object: Option<ObjectId>,
+        /// Only those that wait.
+        waiting: bool,
+        /// How long to wait for the answer.
+        wait: Duration,
+    },
 }
 
 /// How long a request waits that reads, writes or zeroes a volume, or asks for its allocation.

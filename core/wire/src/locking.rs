@@ -103,7 +103,53 @@ pub enum LockCommand {
     Unlock { lock_id: u64 },
     /// Gives back revoked locks. Not answered: if it is lost, the server revokes them again.
     Yield { lock_ids: Vec<u64> },
+    /// Lists locks of all hosts, in the order of their names, from this name on. Answered by [`LockReply::Surveyed`].
+    Survey {
+        ticket: u64,
+        from: LockName,
+        /// Only those on this object.
+        object: Option<ObjectId>,
+        /// Only those that wait.
+        waiting: bool,
+    },
 }
+
+/// The name of a lock among those of all hosts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct LockName {
+    pub host: Generation,
+    /// The number that its host gave it.
+    pub lock_id: u64,
+}
+
+/// Some of the locks of a server, as they were at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockSurvey {
+    /// At most [`LOCKS_SURVEYED_MAX`].
+    pub locks: Vec<SurveyedLock>,
+    /// Where to continue; none: there are no more.
+    pub next: Option<LockName>,
+    /// False if the server has started again, and waits for hosts to report what they hold: what was requested since is not listed.
+    pub is_recovered: bool,
+}
+
+/// A lock of some host, held or waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SurveyedLock {
+    pub name: LockName,
+    pub object: ObjectId,
+    /// The first [`LOCK_PART_EXTENTS_MAX`] of them.
+    pub extents: Vec<LockExtent>,
+    /// The number of all.
+    pub all_extents: u32,
+    /// Since when it has been held, or has waited, in milliseconds.
+    pub millis: u64,
+    /// Some hosts with earlier locks for which it waits: at most [`LOCK_PARTS_MAX`], ascending. Empty: it is held.
+    pub behind: Vec<Generation>,
+}
+
+/// The most locks in one survey.
+pub const LOCKS_SURVEYED_MAX: usize = 64;
 
 /// How long a lock lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,6 +273,8 @@ pub enum LockReply {
     Revoke { lock_ids: Vec<u64> },
     /// The lock is refused: the transaction must release its other locks and try again.
     Refused { lock_id: u64, refusal: LockRefusal },
+    /// Some of the server's locks.
+    Surveyed { ticket: u64, survey: LockSurvey },
     /// The host is not served. May answer any request.
     Rejected { rejection: Rejection },
 }

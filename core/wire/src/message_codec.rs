@@ -149,6 +149,9 @@ wire_struct!(LockRequest { host, start, dropped, command });
 wire_struct!(LockAnswer { start, reply });
 wire_struct!(LockExtent { position, range, mode });
 wire_struct!(LockPart { lock_id, extents });
+wire_struct!(LockName { host, lock_id });
+wire_struct!(LockSurvey { locks, next, is_recovered });
+wire_struct!(SurveyedLock { name, object, extents, all_extents, millis, behind });
 wire_struct!(MonitorRequest { epoch, command });
 wire_struct!(MonitorAnswer { membership, unavailable, reply });
 wire_struct!(Member { device, member_state, since });
@@ -173,6 +176,7 @@ wire_list! {
     (String, u64), 1024;
     LockExtent, limits::EXTENTS_MAX;
     LockPart, LOCK_PARTS_MAX;
+    SurveyedLock, LOCKS_SURVEYED_MAX;
     Member, limits::DEVICES_MAX;
     ObjectCommand, limits::OBJECT_COMMANDS_MAX;
     SetAttribute, limits::ATTRIBUTES_PER_COMMAND_MAX;
@@ -335,6 +339,7 @@ wire_enum!(LockCommand {
     5 => LockOver { lock_id, object, extents, over },
     6 => LockRange { lock_id, object, extents, width, over },
     7 => Shrink { rest },
+    8 => Survey { ticket, from, object, waiting },
 });
 wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached }, 4 => HeldRange { start } });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
@@ -347,6 +352,7 @@ wire_enum!(LockReply {
     6 => Rejected { rejection },
     7 => GrantedRange { lock_id, extents, waited },
     8 => Recall { wanted },
+    9 => Surveyed { ticket, survey },
 });
 wire_enum!(MonitorCommand {
     1 => Renew { sent, silent, disk, bad_slots, failing, undecided, stamps },

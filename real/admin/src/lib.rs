@@ -32,6 +32,7 @@
 //! | [`file_systems`] | creating and deleting file systems |
 //! | [`shards`] | how many metadata servers a file system has, and how they work together |
 //! | [`lock_server_status`] | the status of lock servers |
+//! | [`lock_survey`] | which hosts hold and await locks |
 //! | [`file_system_status`] | the status of file systems |
 //! | [`file_system_check`] | the check of a file system |
 //! | [`operation_driver`] | drives the operations of the control protocol on volumes, devices and file systems, and holds volumes |
@@ -69,6 +70,7 @@ pub mod host_fencing;
 pub mod launch;
 pub mod location;
 pub mod lock_server_status;
+pub mod lock_survey;
 pub mod metadata_room;
 pub mod migration;
 pub mod new_disk;

@@ -8,7 +8,7 @@ use braid_base::{FileSystemId, Generation};
 use braid_control::ControlPlane;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, HostSuccess, VolumeRequest};
-use braid_session::{DROPPED_END_WAIT, Session, SessionError, VolumeRegistry};
+use braid_session::{DROPPED_END_WAIT, Session, SessionError, Spaces, VolumeRegistry};
 use braid_shell::HostClient;
 use braid_wire::ObjectFailure;
 use std::path::PathBuf;
@@ -24,6 +24,9 @@ use tokio::task::LocalSet;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// The default folder of the array, the same as that of the command `braid`.
 const DIR: &str = "./braid-data";
+
+/// The most spaces that a host's lease names.
+const SPACES_MAX: usize = 16;
 
 /// Which array to connect to, and how.
 ///
@@ -88,6 +91,7 @@ struct Inner {
     mounted: Option<FileSystemId>,
     /// The array was told that programs lock ranges.
     wants_lock_servers: AtomicBool,
+    spaces: Spaces,
     /// The runtime of the host's thread.
     runtime: Handle,
     /// Asks the host to end. The host also ends when this is dropped.
@@ -232,6 +236,14 @@ impl Array {
         .await
     }
 
+    /// A program locks ranges of this space: the host's lease says so, for people.
+    pub(crate) fn note_space(&self, space: &str) {
+        let mut spaces = self.inner.spaces.lock().expect("nobody panics with it");
+        if spaces.len() < SPACES_MAX {
+            spaces.insert(space.to_string());
+        }
+    }
+
     /// Makes sure that the array runs its lock servers.
     pub(crate) async fn want_lock_servers(&self) -> Result<(), Error> {
         if self.inner.wants_lock_servers.swap(true, Ordering::Relaxed) {
@@ -316,6 +328,7 @@ fn run(control: ControlPlane, name: String, file_system: Option<String>, tell: S
             registry: session.registry().clone(),
             mounted,
             wants_lock_servers: AtomicBool::new(false),
+            spaces: session.view().spaces().clone(),
             runtime: handle,
             end,
         };

@@ -126,7 +126,7 @@ pub use files::{
 };
 pub use guard::Guard;
 pub use object::{Object, Stat, Swapped};
-pub use range_lock::{RangeLock, Ranges};
+pub use range_lock::{RangeLock, Ranges, space_object};
 pub use request::{Answers, Request};
 pub use space::Space;
 pub use value::Value;

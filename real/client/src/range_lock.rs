@@ -38,7 +38,8 @@ pub struct RangeLock {
 impl Array {
     /// The ranges of a space: all programs that use this name share them.
     pub fn ranges(&self, space: &str) -> Ranges {
-        Ranges { array: self.clone(), object: object_of(space), width: 0 }
+        self.note_space(space);
+        Ranges { array: self.clone(), object: space_object(space), width: 0 }
     }
 }
 
@@ -139,7 +140,7 @@ impl RangeLock {
 }
 
 /// The object whose ranges are those of a space. Two names have the same object with a probability of 2⁻⁶³: then they delay each other.
-fn object_of(space: &str) -> ObjectId {
+pub fn space_object(space: &str) -> ObjectId {
     // FNV-1a: the same on every host, in every release.
     let hash = space
         .bytes()

@@ -414,8 +414,9 @@ const DIRECTORY_CHARS: usize = 1000;
 
 /// The text of a heartbeat, without those parts of the report for people that don't fit into a slot.
 fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
-    let shorter: [fn(&mut LeaseReport); 5] = [
+    let shorter: [fn(&mut LeaseReport); 6] = [
         |_| {},
+        |report| report.spaces.clear(),
         |report| report.coordinates_recovery.iter_mut().for_each(|recovery| recovery.lost.clear()),
         // Servers that have lost their list of hosts ask for one counter.
         |report| report.counters.retain(|name, _| name == LOCK_REQUESTS),

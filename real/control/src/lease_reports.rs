@@ -76,6 +76,9 @@ pub struct LeaseReport {
     /// The volumes that it serves by NBD, if it is such a server; empty: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exports: Option<Vec<String>>,
+    /// Spaces of which its programs lock ranges.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spaces: Vec<String>,
     /// Where a file system is mounted, if it is the host of a mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<MountReport>,

@@ -165,6 +165,7 @@ impl ControlDriver {
             waiting: view.waiting(),
             metadata_server,
             exports: view.exports(),
+            spaces: view.spaces().lock().expect("nobody panics with it").iter().cloned().collect(),
             mount: reports.mount.clone(),
             ..LeaseReport::default()
         };

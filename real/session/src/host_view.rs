@@ -8,9 +8,9 @@ use braid_host::{Host, MigrationProgress, ObservedDevice, Short};
 use braid_shell::{Budget, Counters, View};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// The most ranges of a volume that a lease lists.
 const LOST_SHOWN_MAX: usize = 64;
@@ -20,11 +20,15 @@ pub struct HostView {
     host: View<HoldingHost<Host>>,
     shell: Arc<Counters>,
     exports: Rc<RefCell<Option<Vec<String>>>>,
+    spaces: Spaces,
 }
+
+/// Spaces of which programs lock ranges through a host, for its lease.
+pub type Spaces = Arc<Mutex<BTreeSet<String>>>;
 
 impl HostView {
     pub(crate) fn new(host: View<HoldingHost<Host>>, shell: Arc<Counters>) -> HostView {
-        HostView { host, shell, exports: Rc::default() }
+        HostView { host, shell, exports: Rc::default(), spaces: Spaces::default() }
     }
 
     fn look<T>(&self, at: impl FnOnce(&Host) -> T) -> T {
@@ -38,6 +42,10 @@ impl HostView {
 
     pub(crate) fn exports(&self) -> Option<Vec<String>> {
         self.exports.borrow().clone()
+    }
+
+    pub fn spaces(&self) -> &Spaces {
+        &self.spaces
     }
 
     /// True if a device or the monitor has told this host that it is fenced.

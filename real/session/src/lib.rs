@@ -30,7 +30,7 @@ mod space_events;
 pub use addressing::{addresses, tell};
 pub use control_driver::{ServiceReport, renewal_input};
 pub use error::{Loss, SessionError};
-pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, of_shell, response_counter};
+pub use host_view::{CLOCK_COUNTER, HostView, Spaces, cpu_micros, of_clock, of_process, of_shell, response_counter};
 pub use metrics::{Metrics, ratio};
 pub use recording::{HOST_ROLE, MOUNT_ROLE, SessionRecording};
 pub use registry::{VolumeRegistry, is_usable, usable};

@@ -90,6 +90,7 @@ impl Known {
                 | LockCommand::LockOver { lock_id, .. }
                 | LockCommand::LockRange { lock_id, .. }
                 | LockCommand::Unlock { lock_id } => self.note_ticket(*lock_id),
+                LockCommand::Survey { ticket, .. } => self.note_ticket(*ticket),
                 LockCommand::Heartbeat { .. } | LockCommand::Yield { .. } | LockCommand::Shrink { .. } => {}
             },
             Message::Request(request) => {

@@ -54,7 +54,9 @@ impl LockClient {
     /// Sends a request again, as its state demands.
     pub(super) fn resend(&mut self, cx: &mut Ctx, number: u64) {
         self.counters.resent += 1;
-        self.send(cx, number);
+        if !self.send_survey(cx, number) {
+            self.send(cx, number);
+        }
     }
 
     fn send(&mut self, cx: &mut Ctx, number: u64) {
@@ -119,6 +121,7 @@ impl LockClient {
                 }
             }
             LockReply::Revoke { lock_ids } => self.on_revoke(cx, server, lock_ids),
+            LockReply::Surveyed { ticket, survey } => self.on_surveyed(cx, server, ticket, survey),
             LockReply::Refused { lock_id, refusal } => self.on_refused(cx, server, lock_id, refusal),
             LockReply::Rejected { .. } => unreachable!("dealt with above"),
         }

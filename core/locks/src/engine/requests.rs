@@ -49,7 +49,7 @@ impl LockEngine {
 
     /// The reassertion of a lock that a host held before its server restarted. If another host holds it, one of them may be writing
     /// without right: this one is doomed.
-    pub fn reassert(&mut self, name: LockName, asked: &LockDetails, cached: bool) -> Acceptance {
+    pub fn reassert(&mut self, now: Time, name: LockName, asked: &LockDetails, cached: bool) -> Acceptance {
         // A share does not count here: the host holds the lock already.
         let is_full = self.extents + asked.extents.len() > limits::LOCK_EXTENTS_MAX;
         if is_full || self.table.len() >= limits::LOCK_REQUESTS_MAX {
@@ -63,7 +63,7 @@ impl LockEngine {
         // A late copy of the first request for this lock may have come before.
         let session = self.sessions.get_mut(&name.host).expect("it was just heard");
         drop_deferred(session, &mut self.extents, name.lock_id);
-        self.add_held(name, cached, asked.in_parts, asked.extents.len());
+        self.add_held(now, name, (cached, asked.in_parts), asked.extents.len());
         self.events.push_back(EngineEvent::Granted { name, waited: false });
         Acceptance::Accepted
     }
@@ -77,7 +77,7 @@ impl LockEngine {
         if !self.table.hold_beside(name, asked.object, &asked.extents, belongs) {
             return Acceptance::Conflicts;
         }
-        self.add_held(name, false, false, asked.extents.len());
+        self.add_held(now, name, (false, false), asked.extents.len());
         self.events.push_back(EngineEvent::Granted { name, waited: false });
         // It is held before requests that wait for the others.
         if self.table.wanted(name) {
@@ -104,7 +104,7 @@ impl LockEngine {
                 }
                 return false;
             }
-            self.add_held(name, true, false, 1);
+            self.add_held(now, name, (true, false), 1);
             if self.table.wanted(name) {
                 self.want_back(now, &[name]);
             }
@@ -127,10 +127,10 @@ impl LockEngine {
     }
 
     /// A host holds a lock that is in the table already.
-    fn add_held(&mut self, name: LockName, cached: bool, in_parts: bool, extents: usize) {
+    fn add_held(&mut self, now: Time, name: LockName, (cached, in_parts): (bool, bool), extents: usize) {
         self.count_extents(name.host, extents);
         let session = self.sessions.get_mut(&name.host).expect("a host that holds a lock has a session");
-        let held = HeldLock { cached, waited: false, in_parts, extents: extents as u16 };
+        let held = HeldLock { cached, waited: false, in_parts, extents: extents as u16, since: now };
         session.lock_ids.insert(name.lock_id, held);
     }
 
@@ -151,7 +151,8 @@ impl LockEngine {
         let cached = asked.term == LockTerm::Cached;
         let session = self.sessions.get_mut(&name.host).expect("a host that requests a lock has a session");
         let extents = asked.extents.len() as u16;
-        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited, in_parts: asked.in_parts, extents });
+        let held = HeldLock { cached, waited, in_parts: asked.in_parts, extents, since: now };
+        session.lock_ids.insert(name.lock_id, held);
         match locked {
             Locked::Granted => self.events.push_back(EngineEvent::Granted { name, waited }),
             Locked::Waits { blockers } => {
@@ -268,6 +269,11 @@ impl LockEngine {
     fn tell_granted(&mut self, now: Time, granted: &[LockName]) {
         for next in granted {
             self.timers.cancel(EngineTimer::Impatient(*next));
+            if let Some(session) = self.sessions.get_mut(&next.host)
+                && let Some(held) = session.lock_ids.get_mut(&next.lock_id)
+            {
+                held.since = now;
+            }
             self.events.push_back(match *next {
                 LockName { host: LockEngine::OWN, lock_id } => EngineEvent::OwnGranted(lock_id),
                 name => EngineEvent::Granted { name, waited: true },

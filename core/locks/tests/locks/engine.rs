@@ -291,3 +291,51 @@ fn locks_of_ranges_are_widened_recalled_in_parts_and_promoted_while_they_are_hel
         ("shrink a4", "b4 X 200 4 at last"),
     ]);
 }
+
+#[test]
+fn a_survey_lists_who_holds_what_and_who_waits_for_whom_page_by_page() {
+    let engine = LockEngine::new(settings(), false, None);
+    let mut told = Story { engine, now: Time(1_000_000_000), in_parts: BTreeSet::new() };
+    for host in ["a", "b", "c"] {
+        told.call(&format!("hear {host}"));
+        told.call(&format!("{host}9 S 90 1"));
+    }
+    told.engine.ask_deferred(told.now, |_| true);
+    told.call("a1 X 0 8 cached");
+    told.call("pass 500");
+    told.call("b1 X 4 8 cached");
+    told.call("c1 S 0 6 cached");
+    told.call("pass 250");
+    let shown = |told: &Story, waiting| {
+        let (locks, next) = told.engine.survey(told.now, LockName::default(), Some(OBJECT), waiting);
+        assert_eq!(next, None);
+        let hosts = |behind: &[Generation]| behind.iter().map(|host| host.0.to_string()).collect::<Vec<_>>().join(" ");
+        let line = |lock: &braid_wire::SurveyedLock| {
+            let (host, extents) = (lock.name.host.0, extents_shown(&lock.extents));
+            format!("{host}: {extents}, {} ms, behind [{}]", lock.millis, hosts(&lock.behind))
+        };
+        locks.iter().filter(|lock| lock.name.lock_id == 1).map(line).collect::<Vec<_>>()
+    };
+    let (one, two, three) = (ONE.0, TWO.0, THREE.0);
+    let waiting =
+        [format!("{two}: X 4 8, 250 ms, behind [{one}]"), format!("{three}: S 0 6, 250 ms, behind [{one} {two}]")];
+    assert_eq!(shown(&told, false), [&[format!("{one}: X 0 8, 750 ms, behind []")], &waiting[..]].concat());
+    assert_eq!(shown(&told, true), waiting);
+    told.call("back a1");
+    told.call("pass 100");
+    assert_eq!(shown(&told, false)[0], format!("{two}: X 4 8, 100 ms, behind []"), "held since it was granted");
+    // Many locks: each is listed once.
+    for lock_id in 100..300 {
+        let asked = LockDetails::whole(OBJECT, extents(Shared, &[(1000 + lock_id, 1)]), LockTerm::Cached);
+        told.engine.ask(told.now, LockName { host: TWO, lock_id }, asked, true);
+    }
+    let (mut all, mut from) = (Vec::new(), Some(LockName::default()));
+    while let Some(first) = from {
+        let (locks, next) = told.engine.survey(told.now, first, None, false);
+        assert!(locks.len() <= braid_wire::LOCKS_SURVEYED_MAX && next != from);
+        all.extend(locks.iter().map(|lock| lock.name));
+        from = next;
+    }
+    assert_eq!(all, told.engine.lock_ids().map(|(name, _)| name).collect::<Vec<_>>());
+    assert_eq!(told.engine.survey(told.now, LockName::default(), Some(ObjectId(99)), false), (Vec::new(), None));
+}

@@ -172,3 +172,35 @@ fn late_answers_do_not_prolong_the_time_for_which_a_server_is_trusted() {
         assert_eq!(trusted_from(&owner), Duration::from_secs(expected));
     }
 }
+
+#[test]
+fn a_survey_is_sent_until_it_is_answered_or_its_time_is_up_and_no_other_server_answers_it() {
+    let mut owner = Owner::new();
+    const OTHER: NodeId = NodeId::LockServer(LockServerId(1));
+    let from = braid_wire::LockName::default();
+    let mut ticket = 0;
+    let wait = Duration::from_secs(2);
+    owner.does(|client, cx| ticket = client.survey(cx, SERVER, (from, None, true), wait));
+    let survey = braid_wire::LockSurvey { locks: Vec::new(), next: None, is_recovered: true };
+    let reply = LockReply::Surveyed { ticket, survey: survey.clone() };
+    owner.does(|client, cx| {
+        // The link to the other server is known.
+        client.survey(cx, LockServerId(1), (from, None, true), wait);
+        client.on_answer(cx, LockServerId(1), LockAnswer { start: Generation(1), reply: reply.clone() });
+    });
+    assert_eq!(owner.client.pop_surveyed(), None, "the other server was not asked");
+    owner.hears(reply);
+    assert_eq!(owner.client.pop_surveyed(), Some((ticket, Some(survey))));
+    let mut asked = 0;
+    while owner.client.pop_surveyed() != Some((ticket + 1, None)) {
+        let (time, mut out) = (owner.client.deadline().expect("it is asked again"), Effects::default());
+        assert!(time <= NOW.time.after(wait), "its time is up");
+        let (now, mut number) = (Now { time, ..NOW }, || -> u64 { unreachable!("nothing new is asked") });
+        owner.client.wake(&mut Ctx { now, settings: &owner.settings, number: &mut number, out: &mut out });
+        for effect in out.drain() {
+            let Effect::Send { to, message: Message::LockRequest(request) } = effect else { panic!("{effect:?}") };
+            asked += u64::from(to == OTHER && matches!(request.command, LockCommand::Survey { .. }));
+        }
+    }
+    assert!(asked >= 1, "it was sent again");
+}

@@ -495,7 +495,9 @@ impl Host {
                 }
                 (!unknown.is_empty()).then_some(LockCommand::Yield { lock_ids: unknown })
             }
-            LockReply::GrantedRange { .. } | LockReply::Recall { .. } => panic!("it asks for no ranges: {answer:?}"),
+            LockReply::GrantedRange { .. } | LockReply::Recall { .. } | LockReply::Surveyed { .. } => {
+                panic!("it asks for none of this: {answer:?}")
+            }
             LockReply::Refused { lock_id, .. } => self.forget(lock_id, LockPhase::Requested),
             LockReply::Rejected { rejection } => {
                 assert_eq!(rejection, Rejection::Fenced);

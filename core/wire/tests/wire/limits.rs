@@ -21,7 +21,7 @@ pub const OBJECT: ObjectId = ObjectId(1);
 /// A list of a message: the field, its bound, and what leads to it: variants, optional values that are there, lists of one item.
 type ListLimit = (&'static str, usize, &'static [&'static str]);
 
-const LISTS: [ListLimit; 53] = [
+const LISTS: [ListLimit; 55] = [
     ("over", COMMITS_PER_REQUEST_MAX, &["Request"]),
     ("commits", COMMITS_PER_REQUEST_MAX, &["Request"]),
     ("extents", EXTENTS_MAX, &["Request", "Read"]),
@@ -60,6 +60,8 @@ const LISTS: [ListLimit; 53] = [
     ("rest", LOCK_PARTS_MAX, &["LockRequest", "Shrink"]),
     ("lock_ids", COMMITS_PER_REQUEST_MAX, &["LockAnswer", "Revoke"]),
     ("wanted", LOCK_PARTS_MAX, &["LockAnswer", "Recall"]),
+    ("locks", LOCKS_SURVEYED_MAX, &["LockAnswer", "Surveyed"]),
+    ("behind", FENCED_MAX, &["LockAnswer", "Surveyed", "locks"]),
     ("silent", PARTICIPANTS_MAX, &["MonitorRequest", "Renew"]),
     ("undecided", FENCED_MAX, &["MonitorRequest", "Renew"]),
     ("except", FENCED_MAX, &["MonitorRequest", "Fence"]),

@@ -36,6 +36,7 @@ mod growth;
 mod host;
 mod interruption;
 mod lock;
+mod locks;
 mod misnomers;
 mod monitor;
 mod node;
@@ -97,6 +98,7 @@ commands! {
         Recipe(recipe::Command) => recipe::run,
         #[command(subcommand)]
         Lock(lock::Command) => lock::run,
+        Locks(locks::Arguments) => locks::run,
         Nbd(daemons::NbdServer) => daemons::nbd,
         Node(node::Arguments) => node::run,
         #[command(subcommand)]
