@@ -17,6 +17,7 @@
 //! | `pause` | whether a machine that decides by silence was paused itself |
 //! | `quoting` | names and paths in text |
 //! | `range` | a range of blocks |
+//! | `range_division` | which lock servers grant a range of a space, and how locks of several are acquired |
 //! | `range_table` | a table of ranges that may overlap |
 //! | `response_time` | how long one waits for the next answer, as a mean over time |
 //! | `rng` | pseudo-random numbers from a seed |
@@ -39,6 +40,7 @@ pub mod ownership;
 pub mod pause;
 pub mod quoting;
 pub mod range;
+pub mod range_division;
 pub mod range_table;
 pub mod response_time;
 pub mod rng;
@@ -60,6 +62,7 @@ pub use membership::{FenceTable, Member, MemberState, Membership};
 pub use ownership::Ownership;
 pub use pause::was_paused;
 pub use range::BlockRange;
+pub use range_division::{Acquisition, RangeDivision};
 pub use range_table::RangeTable;
 pub use response_time::ResponseTime;
 pub use rng::Rng;

@@ -1,6 +1,6 @@
 //! All bounds and default settings. A full table refuses with *busy*; it does not grow.
 
-use crate::Backoff;
+use crate::{Backoff, RangeDivision};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -195,6 +195,9 @@ pub struct Settings {
     /// How many consecutive stripes of a volume one lock server is responsible for, if there are several lock servers. The value must be
     /// the same in all hosts and must never change, because it determines which server is asked for a lock.
     pub stripes_per_lock_server: u64,
+    /// How several lock servers divide the ranges of a space: likewise.
+    #[serde(default)]
+    pub range_division: RangeDivision,
 }
 
 fn lock_extents_max() -> usize {
@@ -240,6 +243,7 @@ impl Default for Settings {
             device_transactions_max: DEVICE_TRANSACTIONS_MAX,
             lock_extents_max: LOCK_EXTENTS_MAX,
             stripes_per_lock_server: 16,
+            range_division: RangeDivision::default(),
         }
     }
 }

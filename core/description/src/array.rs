@@ -3,7 +3,7 @@
 use crate::file_systems::{self, FileSystemEntry};
 use crate::format::{SCHEMA, SCHEMA_OF_GROWTH};
 use crate::volumes::{Change, VolumeEntry, VolumeState};
-use braid_base::{ArrayId, DiskId, LockServerId};
+use braid_base::{Acquisition, ArrayId, DiskId, LockServerId, RangeDivision};
 use braid_host_leases::{LEASE_MILLIS_DEFAULT, Leases};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Component, Path, PathBuf};
@@ -116,9 +116,12 @@ pub struct Creation {
     /// The number of lock servers, which are started if a volume's ordering needs them.
     #[serde(default = "one")]
     pub lock_servers: u16,
-    /// How hosts acquire locks from several lock servers: `ordered` or `timeout`.
-    #[serde(default = "ordered")]
-    pub lock_acquisition: String,
+    /// How hosts acquire locks from several lock servers.
+    #[serde(default)]
+    pub lock_acquisition: Acquisition,
+    /// How the lock servers divide the ranges of a space.
+    #[serde(default, skip_serializing_if = "is_default_division")]
+    pub range_division: RangeDivision,
     /// The lease in milliseconds: a node that is silent for longer is presumed dead.
     #[serde(default = "default_lease")]
     pub lease_millis: u64,
@@ -128,16 +131,16 @@ fn default_lease() -> u64 {
     LEASE_MILLIS_DEFAULT
 }
 
+fn is_default_division(division: &RangeDivision) -> bool {
+    *division == RangeDivision::default()
+}
+
 fn is_zero_u16(number: &u16) -> bool {
     *number == 0
 }
 
 fn one() -> u16 {
     1
-}
-
-fn ordered() -> String {
-    "ordered".to_string()
 }
 
 impl ArrayDescription {
@@ -398,7 +401,8 @@ mod tests {
             volumes: Vec::new(),
             file_system: None,
             lock_servers: 1,
-            lock_acquisition: ordered(),
+            lock_acquisition: Acquisition::Ordered,
+            range_division: RangeDivision::default(),
             lease_millis: LEASE_MILLIS_DEFAULT,
         };
         ArrayDescription::new(ArrayId([7; 16]), vec![device(0), device(3)], creation)

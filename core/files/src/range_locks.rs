@@ -168,7 +168,7 @@ impl RangeLocks {
 
     /// The locks that the host holds, for inspection.
     pub fn held(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
-        self.client.held()
+        self.client.held().map(|(_, object, extent)| (object, extent))
     }
 
     pub fn invariants(&self) {

@@ -172,7 +172,7 @@ impl Host {
     /// The locks of lock servers that this host holds, as far as it knows, for inspection. No other host may hold them,
     /// unless this host is fenced.
     pub fn held_locks(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
-        self.locks.client.held()
+        self.locks.client.held().map(|(_, object, extent)| (object, extent))
     }
 
     /// The number of locks held, requested or being released, for inspection.

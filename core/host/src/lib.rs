@@ -22,8 +22,8 @@ mod range_locks;
 mod requests;
 mod tasks;
 
+pub use braid_base::Acquisition;
 pub use braid_healing::MigrationProgress;
-pub use braid_locks::client::Acquisition;
 pub use braid_transactions::ObservedDevice;
 pub use counters::HostCounters;
 pub use host::{Host, HostConfig, Short};

@@ -22,7 +22,7 @@ use braid_base::{LockServerId, Time, Timers};
 use braid_locks::client::{Ctx, Event, LockClient, Obstacle, Part, PartLocks, Retention, Wanted};
 use braid_machine::{HostError, HostSuccess, OpId, RangesRequest};
 use braid_wire::LockExtent;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The part of the host whose lock holders are programs.
@@ -75,10 +75,15 @@ struct Asked {
 
 impl Locks {
     pub fn start(&mut self, cx: &mut Ctx, op: OpId, request: RangesRequest) {
-        let silent = self.client.in_doubt_at(cx.settings).filter(|(doubt, _)| *doubt <= cx.now.time);
+        let silent = match &request {
+            RangesRequest::Lock { object, extents, .. } if is_sound(extents) => {
+                self.client.doubted(cx, *object, extents)
+            }
+            _ => None,
+        };
         let programs = self.client.of_part(PROGRAMS);
         match (request, silent) {
-            (RangesRequest::Lock { .. }, Some((_, server))) => {
+            (RangesRequest::Lock { .. }, Some(server)) => {
                 let waited = cx.settings.host_lease;
                 cx.out.reply(op, Err(HostError::LockServerSilent { server, waited }));
             }
@@ -116,24 +121,31 @@ impl Locks {
             return client;
         }
         let impatient = self.ranges.timers.next().map(|(time, _)| time);
-        let doubt = self.client.in_doubt_at(settings).filter(|_| self.ranges.locks.values().any(RangeLock::is_locked));
-        let own = impatient.into_iter().chain(doubt.map(|(time, _)| time)).min();
+        let doubt = self.client.in_doubt_at(settings);
+        let own = impatient.into_iter().chain(doubt).min();
         client.into_iter().chain(own.map(|time| (time, Timer::Ranges))).min()
     }
 
     /// Refuses the lock requests that have waited for as long as they may, and ends locks that are in doubt.
     pub fn wake(&mut self, cx: &mut Ctx) {
-        let is_in_doubt = self.client.in_doubt_at(cx.settings).is_some_and(|(time, _)| time <= cx.now.time);
         self.ranges.refuse_overdue(self.client.of_part(PROGRAMS), cx);
-        if is_in_doubt {
-            self.ranges.end(self.client.of_part(PROGRAMS), cx, &HostError::LockLost, RangeLock::is_locked);
+        while let Some(server) = self.client.take_doubted(cx.now, cx.settings) {
+            let programs = self.client.of_part(PROGRAMS);
+            let lost = self.ranges.locks.keys().filter(|lock| programs.relies_on(**lock, server));
+            let lost: BTreeSet<_> = lost.copied().collect();
+            let silent = HostError::LockServerSilent { server, waited: cx.settings.host_lease };
+            // Those that wait for other servers were not told that they have it.
+            for (why, is_locked) in [(HostError::LockLost, true), (silent, false)] {
+                let ends = |lock, range: &RangeLock| lost.contains(&lock) && range.is_locked() == is_locked;
+                self.ranges.end(self.client.of_part(PROGRAMS), cx, &why, ends);
+            }
         }
         self.on_events(cx);
     }
 
     /// The users of these requests are gone.
     pub fn abandon(&mut self, cx: &mut Ctx, ops: &[OpId]) {
-        let is_meant = |lock: &RangeLock| lock.asked.is_some_and(|asked| ops.contains(&asked.op));
+        let is_meant = |_, lock: &RangeLock| lock.asked.is_some_and(|asked| ops.contains(&asked.op));
         self.ranges.end(self.client.of_part(PROGRAMS), cx, &HostError::Abandoned, is_meant);
         self.end_surveys(cx, &HostError::Abandoned, |op| ops.contains(&op));
         self.on_events(cx);
@@ -141,7 +153,7 @@ impl Locks {
 
     /// The host is fenced, or disconnects: all locks are over.
     pub fn end_all(&mut self, cx: &mut Ctx, why: &HostError) {
-        self.ranges.end(self.client.of_part(PROGRAMS), cx, why, |_| true);
+        self.ranges.end(self.client.of_part(PROGRAMS), cx, why, |_, _| true);
         self.end_surveys(cx, why, |_| true);
         self.on_events(cx);
     }
@@ -272,8 +284,9 @@ impl RangeLocks {
         }
     }
 
-    fn end(&mut self, mut programs: PartLocks, cx: &mut Ctx, why: &HostError, ends: impl Fn(&RangeLock) -> bool) {
-        let ending: Vec<_> = self.locks.iter().filter(|(_, lock)| ends(lock)).map(|(number, _)| *number).collect();
+    fn end(&mut self, mut programs: PartLocks, cx: &mut Ctx, why: &HostError, ends: impl Fn(u64, &RangeLock) -> bool) {
+        let ending = self.locks.iter().filter(|(number, lock)| ends(**number, lock)).map(|(number, _)| *number);
+        let ending: Vec<_> = ending.collect();
         for lock in ending {
             self.remove(programs.reborrow(), cx, lock, why);
         }

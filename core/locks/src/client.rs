@@ -27,6 +27,7 @@ mod stripe_hashing;
 mod surveys;
 mod wanted;
 
+pub use braid_base::Acquisition;
 pub use wanted::{Part, Retention, Wanted};
 
 use crate::table::{LockTable, Locked};
@@ -36,10 +37,9 @@ use braid_machine::HostEffects;
 use braid_wire::locking::{LockCommand, LockExtent, LockRefusal};
 use cache::Cache;
 use request::Request;
-use serde::{Deserialize, Serialize};
 use server_links::ServerLink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use stripe_hashing::by_server;
+use stripe_hashing::{by_division, by_server};
 use surveys::Surveys;
 use wanted::HolderId;
 
@@ -73,17 +73,6 @@ pub struct LockClientConfig {
     pub servers: Vec<LockServerId>,
     /// How locks of several servers are acquired.
     pub acquisition: Acquisition,
-}
-
-/// How a holder acquires locks of several lock servers without deadlock (shared-array paper, section 4.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Acquisition {
-    /// One server after the other, in the order of their numbers: no deadlock, at the cost of one round trip for each.
-    #[default]
-    Ordered,
-    /// All servers at once. A server that can't grant in time refuses; then all locks are released, and the attempt is
-    /// repeated.
-    Timeout,
 }
 
 /// The context of the client, borrowed from its owner.
@@ -177,6 +166,14 @@ enum LockTimer {
     Heartbeat(LockServerId),
 }
 
+impl Holder {
+    /// A holder that has requested nothing yet.
+    fn new(object: ObjectId, retention: Retention) -> Holder {
+        let (over, requests, asked, next) = (Vec::new(), Vec::new(), BTreeSet::new(), VecDeque::new());
+        Holder { object, retention, is_impatient: false, over, requests, queued: false, asked, next, has_all: false }
+    }
+}
+
 impl LockClient {
     /// A client without locks.
     pub fn new(config: LockClientConfig) -> LockClient {
@@ -234,15 +231,17 @@ impl LockClient {
     fn acquire(&mut self, cx: &mut Ctx, holder: HolderId, wanted: Wanted) {
         let Wanted { object, extents, unit_blocks, retention, is_impatient, over } = wanted;
         let run = unit_blocks * cx.settings.stripes_per_lock_server;
-        let next = by_server(&self.config.servers, run, object, &extents);
+        let next = match retention.width() {
+            Some(_) => by_division(&self.config.servers, cx.settings.range_division, object, &extents),
+            None => by_server(&self.config.servers, run, object, &extents),
+        };
         let queued = retention.caches() && !self.lock_locally(holder, object, &extents, &over);
-        let (requests, asked) = (Vec::new(), BTreeSet::new());
         let over = if over.is_empty() || retention.caches() {
             Vec::new()
         } else {
             self.requests_of(holder.part, &over, object)
         };
-        let new = Holder { object, retention, is_impatient, over, requests, queued, asked, next, has_all: false };
+        let new = Holder { is_impatient, over, queued, next, ..Holder::new(object, retention) };
         let before = self.holders.insert(holder, new);
         assert!(before.is_none(), "a holder asks once: {holder:?}");
         if queued {
@@ -289,7 +288,7 @@ impl LockClient {
             let held = self.holders.get_mut(&holder).expect("it needs locks");
             let (object, caches, is_impatient) = (held.object, held.retention.caches(), held.is_impatient);
             let Some((server, extents)) = held.next.pop_front() else { break };
-            if caches && self.use_cached(holder, object, &extents) {
+            if caches && self.use_cached(cx, holder, (server, object), &extents) {
                 continue;
             }
             let impatient = (at_once || is_impatient) && !caches;
@@ -343,17 +342,33 @@ impl LockClient {
         servers().filter(silent).min().map_or(Obstacle::Contended, Obstacle::Silent)
     }
 
-    /// When locks of this host come into doubt, if no heartbeat is answered before: the server presumes a host dead that it has not heard for a
-    /// lease, and has it fenced if others want its locks. And the server that has not heard this host for longest, as far as the host knows,
-    /// among those that were asked for locks.
-    pub fn in_doubt_at(&self, settings: &Settings) -> Option<(Time, LockServerId)> {
-        let reached = self.links.iter().filter_map(|(server, link)| Some((link.reached?, *server)));
-        reached.min().map(|(reached, server)| (reached.after(settings.host_lease * 7 / 8), server))
+    /// When the next server comes into doubt, if it answers no heartbeat before. It presumes a host dead that it has not heard for a lease, and
+    /// has it fenced if others want its locks.
+    pub fn in_doubt_at(&self, settings: &Settings) -> Option<Time> {
+        self.links.values().filter(|link| !link.doubted).filter_map(|link| link.in_doubt_at(settings)).min()
+    }
+
+    /// A server that has come into doubt since this was called last.
+    pub fn take_doubted(&mut self, now: Now, settings: &Settings) -> Option<LockServerId> {
+        let mut links = self.links.iter_mut().filter(|(_, link)| !link.doubted && link.is_in_doubt(now, settings));
+        let (server, link) = links.next()?;
+        link.doubted = true;
+        Some(*server)
+    }
+
+    /// A server that is in doubt, among those that grant these ranges.
+    pub fn doubted(&self, cx: &Ctx, object: ObjectId, extents: &[LockExtent]) -> Option<LockServerId> {
+        let servers = by_division(&self.config.servers, cx.settings.range_division, object, extents);
+        let is_doubted =
+            |server: &LockServerId| self.links.get(server)?.is_in_doubt(cx.now, cx.settings).then_some(*server);
+        servers.iter().find_map(|(server, _)| is_doubted(server))
     }
 
     /// The locks that this host holds, as far as it knows. No other host may hold them, unless this host is fenced.
-    pub fn held(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
-        self.requests.values().filter(|request| request.is_held()).flat_map(Request::extents)
+    /// Several servers may grant the same range: then it is held if all do.
+    pub fn held(&self) -> impl Iterator<Item = (LockServerId, ObjectId, LockExtent)> + '_ {
+        let held = self.requests.values().filter(|request| request.is_held());
+        held.flat_map(|request| request.extents.iter().map(|extent| (request.server, request.object, *extent)))
     }
 
     /// The number of locks held, requested or being released.
@@ -422,6 +437,13 @@ impl PartLocks<'_> {
     /// The reason why a holder does not have its locks yet.
     pub fn obstacle(&self, now: Time, settings: &Settings, number: u64) -> Obstacle {
         self.client.obstacle(now, settings, self.holder(number))
+    }
+
+    /// True if a holder has a lock that this server has granted.
+    pub fn relies_on(&self, number: u64, server: LockServerId) -> bool {
+        let requests = self.client.holders.get(&self.holder(number)).into_iter().flat_map(|holder| &holder.requests);
+        let mut requests = requests.map(|request| &self.client.requests[request]);
+        requests.any(|request| request.server == server && request.is_held())
     }
 
     /// The same, for a shorter time.

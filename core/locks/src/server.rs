@@ -157,19 +157,9 @@ impl LockServer {
         self.on_command(now, request, out);
     }
 
-    /// The server can be reached from now on: the silence of hosts counts from now.
-    pub fn hear_all(&mut self, now: Time) {
-        self.engine.hear_all(now);
-    }
-
-    /// Changes how long a host that is heard may keep a cached lock that another host waits for.
-    pub fn set_evict_after(&mut self, limit: Option<Duration>) {
-        self.engine.set_evict_after(limit);
-    }
-
-    /// Something keeps hosts from giving back locks: the time in which they have to do so begins anew.
-    pub fn restart_eviction_timers(&mut self) {
-        self.engine.restart_eviction_timers();
+    /// The engine, for what leads to no event.
+    pub fn engine_mut(&mut self) -> &mut LockEngine {
+        &mut self.engine
     }
 
     /// A message of a host has come, perhaps to another part of this process: rejects hosts that are not served, and renews the lease of

@@ -16,7 +16,7 @@ use crate::bucket::{BUCKET_BLOCKS, Blocks, BucketAddress, BucketError, Entries, 
 use crate::evaluate::{Evaluation, evaluate};
 use crate::key::{Key, Kind};
 use crate::map_access::{Obstacle, View, apply};
-use braid_base::ObjectId;
+use braid_base::{ObjectId, Rng};
 use braid_wire::{
     Action, AttributeName, CommandResult, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
 };
@@ -88,11 +88,8 @@ fn groups(command: &ObjectCommand) -> Result<Vec<Group>, ObjectFailure> {
 }
 
 /// A hash (the finalizer of SplitMix64). It determines the location of attributes in all existing volumes, and can't be changed.
-fn mixed(mut word: u64) -> u64 {
-    word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
+fn mixed(word: u64) -> u64 {
+    Rng::new(word).next_u64()
 }
 
 /// The effect of a request on its bucket.

@@ -3,9 +3,9 @@
 use crate::array::Array;
 use crate::device_file;
 use crate::failure::Failure;
-use braid_base::DeviceId;
 use braid_base::limits::{LOCK_SERVERS_MAX, Settings};
 use braid_base::units::format_size;
+use braid_base::{Acquisition, DeviceId, RangeDivision};
 use braid_control::{
     ArrayDescription, ControlError, ControlPlane, Creation, DeviceEntry, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN,
     LocalFolder, monitor_file, new_array_id, shell_word,
@@ -31,31 +31,11 @@ pub struct CreateOptions {
     pub file_system: Option<String>,
     pub lock_servers: Option<u16>,
     /// How hosts acquire locks from several lock servers.
-    pub lock_acquisition: Option<LockAcquisition>,
+    pub lock_acquisition: Option<Acquisition>,
+    /// How the lock servers divide the ranges of a space.
+    pub range_division: Option<RangeDivision>,
     /// The lease: a node that is silent for longer is presumed dead.
     pub lease: Option<Duration>,
-}
-
-/// How hosts acquire locks from several lock servers without deadlock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LockAcquisition {
-    /// From one server after the other.
-    #[default]
-    Ordered,
-    /// From all servers at once; if some locks are not granted in time, all are released and requested again.
-    Timeout,
-}
-
-impl LockAcquisition {
-    pub const ALL: [LockAcquisition; 2] = [LockAcquisition::Ordered, LockAcquisition::Timeout];
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            LockAcquisition::Ordered => "ordered",
-            LockAcquisition::Timeout => "timeout",
-        }
-    }
 }
 
 /// The name of the volume that fills an array for which no volumes were requested.
@@ -93,7 +73,6 @@ impl CreateOptions {
             let message = format!("an array has 1 to {LOCK_SERVERS_MAX} lock servers, not {lock_servers}");
             return Err(Failure::usage("bad-lock-servers", message));
         }
-        let lock_acquisition = self.lock_acquisition.unwrap_or_default().name().to_string();
         let lease = self.lease.unwrap_or(Settings::default().device_lease);
         let lease_millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         if !(LEASE_MILLIS_MIN..=LEASE_MILLIS_MAX).contains(&lease_millis) {
@@ -109,7 +88,8 @@ impl CreateOptions {
             volumes: self.volumes.clone(),
             file_system: self.file_system.clone(),
             lock_servers,
-            lock_acquisition,
+            lock_acquisition: self.lock_acquisition.unwrap_or_default(),
+            range_division: self.range_division.unwrap_or_default(),
             lease_millis,
         })
     }
@@ -134,7 +114,12 @@ impl CreateOptions {
             differs(
                 self.lock_acquisition.map(|how| how.name().to_string()),
                 "--lock-acquisition",
-                created.lock_acquisition.clone(),
+                created.lock_acquisition.name().to_string(),
+            ),
+            differs(
+                self.range_division.map(|how| how.to_string()),
+                "--range-division",
+                created.range_division.to_string(),
             ),
             differs(self.lease.map(in_seconds), "--lease", in_seconds(Duration::from_millis(created.lease_millis))),
         ]
@@ -370,7 +355,8 @@ mod tests {
             volumes: vec![("a".into(), 12_288), ("c".into(), 4096)],
             file_system: Some("home".into()),
             lock_servers: Some(2),
-            lock_acquisition: Some(LockAcquisition::Timeout),
+            lock_acquisition: Some(Acquisition::Timeout),
+            range_division: Some(RangeDivision::Space),
             lease: Some(Duration::from_secs(7)),
         };
         assert_eq!(
@@ -382,6 +368,7 @@ mod tests {
                 "--fs home, but the array was created with no file system",
                 "--lock-servers 2, but the array was created with 1",
                 "--lock-acquisition timeout, but the array was created with ordered",
+                "--range-division space, but the array was created with round-robin:1MiB",
                 "--lease 7s, but the array was created with 4s",
                 "--volume a with 12 KiB, but the array was created with 4 KiB",
                 "--volume c, but the array was created without it",

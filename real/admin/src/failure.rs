@@ -231,7 +231,6 @@ impl From<&SessionError> for Failure {
             }
             SessionError::FileSystemNotReady { .. } => Failure::failed("file-system-not-ready", message)
                 .hint("`braid fs create` with the same arguments completes a creation, `braid fs delete` a deletion"),
-            SessionError::Acquisition { .. } => Failure::failed("description-damaged", message),
         }
     }
 }

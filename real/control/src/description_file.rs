@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(creation.remove("lock_acquisition"), Some("timeout".into()));
         std::fs::write(&path, value.to_string()).unwrap();
         let creation = folder.describe().unwrap().creation;
-        assert_eq!((creation.lock_servers, creation.lock_acquisition.as_str()), (1, "ordered"));
+        assert_eq!((creation.lock_servers, creation.lock_acquisition.name()), (1, "ordered"));
     }
 
     #[test]

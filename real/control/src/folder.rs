@@ -265,7 +265,8 @@ pub(crate) mod tests {
             volumes: Vec::new(),
             file_system: None,
             lock_servers: 2,
-            lock_acquisition: "timeout".into(),
+            lock_acquisition: braid_base::Acquisition::Timeout,
+            range_division: braid_base::RangeDivision::Space,
             lease_millis: 1_000,
         };
         ArrayDescription::new(braid_base::ArrayId([7; 16]), devices.collect(), creation)

@@ -32,8 +32,6 @@ pub enum SessionError {
     /// The file system can't be used: it is being created or deleted, or that was interrupted.
     #[error("file system '{name}' can't be used: its state is {}", .state.name())]
     FileSystemNotReady { name: String, state: FileSystemState },
-    #[error("the array's lock_acquisition is '{found}', not ordered or timeout")]
-    Acquisition { found: String },
 }
 
 /// Why the array refuses a host from now on, or soon will.

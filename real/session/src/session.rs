@@ -10,11 +10,12 @@ use crate::mounts;
 use crate::recording::{MOUNT_ROLE, SessionRecording};
 use crate::registry::{self, VolumeRegistry};
 use crate::space_events::{self, Full, SpaceReporter};
+use braid_base::limits::Settings;
 use braid_base::{DeviceId, FileSystemId, Generation, NodeId, VolumeId};
-use braid_control::{ArrayDescription, ControlError, ControlPlane, Moment, MountReport};
+use braid_control::{ControlError, ControlPlane, Moment, MountReport};
 use braid_control_protocol::{HoldingHost, HostControl, Version};
 use braid_files::{FileClient, FileClientConfig, Unmounted};
-use braid_host::{Acquisition, Host, HostConfig};
+use braid_host::{Host, HostConfig};
 use braid_host_leases::Renewer;
 use braid_layout::VolumeDescription;
 use braid_machine::{ArrayRequest, HostOutcome, Machine, MountRequest, NoDisk};
@@ -154,10 +155,13 @@ impl Session {
             membership: None,
             devices: description.devices.iter().map(|device| DeviceId(device.id)).collect(),
             lock_servers: description.lock_servers().collect(),
-            acquisition: acquisition(description)?,
+            acquisition: description.creation.lock_acquisition,
             volumes: registry::usable(description)?,
             held: registry::held(description),
-            settings: description.leases().settings(),
+            settings: Settings {
+                range_division: description.creation.range_division,
+                ..description.leases().settings()
+            },
             seed: braid_shell::now().clock.0,
         };
         let us = Node { array: description.array, id: NodeId::Host(generation) };
@@ -407,14 +411,5 @@ impl Drop for Unused {
             release(&control, generation).await;
             drop(counted);
         });
-    }
-}
-
-/// How hosts of the array acquire locks from several lock servers.
-fn acquisition(description: &ArrayDescription) -> Result<Acquisition, SessionError> {
-    match description.creation.lock_acquisition.as_str() {
-        "ordered" => Ok(Acquisition::Ordered),
-        "timeout" => Ok(Acquisition::Timeout),
-        other => Err(SessionError::Acquisition { found: other.to_string() }),
     }
 }

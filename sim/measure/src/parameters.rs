@@ -29,7 +29,6 @@ parameters! {
         /// Data units of a stripe; a parity unit is added.
         data_units: u64 => 2.0..=64.0,
         /// How locks at several lock servers are acquired.
-        #[serde(with = "AcquisitionName")]
         lock_acquisition: Acquisition,
         /// How parity groups are placed on the devices.
         groups: Groups,
@@ -44,15 +43,6 @@ parameters! {
         Separate,
         /// One volume, whose stripes are distributed over all devices.
         Dealt,
-    }
-
-    /// How locks at several lock servers are acquired without deadlock (shared-array paper, section 4.3).
-    #[serde(remote = "Acquisition")]
-    words AcquisitionName {
-        /// One server after the other, in the order of their numbers.
-        Ordered,
-        /// All at once; a host that does not get all locks in time releases those that it has and retries.
-        Timeout,
     }
 
     /// The requests of hosts.

@@ -1,10 +1,10 @@
 //! Locks: when a host requests them, how it proceeds meanwhile, and when it releases them.
 
 use crate::stage::*;
+use braid_base::BlockRange;
+use braid_machine::RangesRequest;
 use braid_ordering::WriteMode;
-use braid_wire::locking::{LockMode, LockRefusal, LockTerm};
-
-const SERVER: LockServerId = LockServerId(0);
+use braid_wire::locking::{LockExtent, LockMode, LockRefusal, LockTerm};
 
 /// Grants the single lock that was requested. Returns its id.
 fn grant_one(stage: &mut Stage) -> u64 {
@@ -230,7 +230,7 @@ fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing()
     stage.answer(full, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::Busy });
     let asked = stage.commands();
     assert_eq!(asked.iter().map(|(device, _)| *device).collect::<Vec<_>>(), [full, other]);
-    assert!(asked.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{asked:?}");
+    assert!(asked.iter().all(is_retract), "{asked:?}");
     let unlock = (SERVER, LockCommand::Unlock { lock_id: held });
     stage.accept_all(&asked[..1], 0);
     assert!(!stage.lock_commands().contains(&unlock), "a device may still accept a write of it");
@@ -252,10 +252,10 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
     }
     assert!(matches!(stage.outcome(op), Some(Err(HostError::ClockApart { .. }))));
     let retracted = stage.commands();
-    assert!(retracted.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{retracted:?}");
+    assert!(retracted.iter().all(is_retract), "{retracted:?}");
     // The transaction is resolved if one of them says that another host knows of its intent.
     stage.answer(first, Reply::Vote { transaction, vote: Vote::Prepared });
-    assert!(stage.commands().iter().all(|(_, command)| matches!(command, Command::Resolve { .. })));
+    assert!(stage.commands().iter().all(is_resolve));
     let too_far_ahead = Reply::Vote { transaction, vote: Vote::TooFarAhead { clock: right } };
     stage.answer(first, too_far_ahead.clone());
     assert!(stage.commands().is_empty(), "this device's clock may be wrong, and the other device prepared");
@@ -299,4 +299,67 @@ fn a_device_whose_own_clock_is_far_behind_is_asked_again() {
     let commits = stage.commands();
     assert!(commits.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Commit, .. })));
     assert_eq!(commits.len(), 2);
+}
+
+/// Locks of ranges at two lock servers, by pieces of 1 MiB, one of which falls silent.
+#[test]
+fn a_silent_lock_server_ends_the_locks_that_it_has_granted_and_no_others() {
+    let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 2, Acquisition::Ordered);
+    let (living, silent, lease) = (LockServerId(0), LockServerId(1), Settings::default().host_lease);
+    let range = |stage: &mut Stage, start, count| {
+        let extents = vec![LockExtent { position: 0, range: BlockRange::new(start, count), mode: LockMode::Exclusive }];
+        let wait = Some(Duration::from_secs(60));
+        stage.ask(RangesRequest::Lock { object: ObjectId(2), extents, over: None, width: 0, wait })
+    };
+    let grants = |stage: &mut Stage, from: LockServerId| {
+        for (server, command) in stage.lock_commands() {
+            match command {
+                LockCommand::LockRange { lock_id, extents, .. } if server == from => {
+                    stage.grant(server, 3, LockReply::GrantedRange { lock_id, extents, waited: false });
+                }
+                _ => {}
+            }
+        }
+    };
+    let locked = |stage: &mut Stage, op| match stage.outcome(op) {
+        Some(Ok(HostSuccess::RangeLocked { lock, .. })) => lock,
+        other => panic!("not locked: {other:?}"),
+    };
+    let piece = 1 << 20;
+    let one = range(&mut stage, 0, 1);
+    grants(&mut stage, living);
+    let one = locked(&mut stage, one);
+    let other = range(&mut stage, piece, 1);
+    grants(&mut stage, silent);
+    let other = locked(&mut stage, other);
+    let over_both = range(&mut stage, 2 * piece - 1, 2);
+    grants(&mut stage, living);
+    assert_eq!(stage.outcome(over_both), None, "it is asked at the second server, too");
+    let [kept, lost] = [one, other].map(|lock| stage.ask(RangesRequest::AwaitRecall { lock }));
+    for _ in 0..8 {
+        stage.pass(lease / 8);
+        stage.grant(living, 3, LockReply::Heartbeat);
+    }
+    assert_eq!((stage.outcome(kept), stage.outcome(lost)), (None, Some(Err(HostError::LockLost))));
+    let refused = range(&mut stage, piece - 1, 2);
+    assert!(
+        matches!(stage.outcome(refused), Some(Err(HostError::LockServerSilent { server, .. })) if server == silent)
+    );
+    let again = range(&mut stage, 5, 1);
+    grants(&mut stage, living);
+    locked(&mut stage, again);
+    // It is heard again, and still knows this host: what is kept counts again.
+    stage.grant(silent, 3, LockReply::Heartbeat);
+    let back = range(&mut stage, piece, 1);
+    locked(&mut stage, back);
+    let survey = |server| {
+        let (from, object, waiting) = (Default::default(), None, true);
+        RangesRequest::Survey { server, from, object, waiting, wait: lease }
+    };
+    let op = stage.ask(survey(silent));
+    stage.ask(ArrayRequest::Abandon { ops: vec![op] });
+    assert_eq!(stage.outcome(op), Some(Err(HostError::Abandoned)));
+    let op = stage.ask(survey(LockServerId(7)));
+    stage.pass(lease);
+    assert!(matches!(stage.outcome(op), Some(Err(HostError::LockServerSilent { .. }))));
 }

@@ -1,26 +1,29 @@
 //! The index of cached locks that a holder may use.
 
-use braid_base::{ObjectId, RangeTable};
+use braid_base::{LockServerId, ObjectId, RangeTable};
 use braid_wire::locking::{LockExtent, LockMode};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The extents of cached locks. An extent is identified by the number of its lock request and its index in that request.
+/// The extents of cached locks at each server. An extent is identified by the number of its lock request and its index in that request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
-    by_place: BTreeMap<(ObjectId, u16), RangeTable<(u64, u16), LockMode>>,
+    by_place: BTreeMap<(Place, u16), RangeTable<(u64, u16), LockMode>>,
 }
 
+/// An object at a server: several servers may grant the same ranges, and each of them counts.
+type Place = (LockServerId, ObjectId);
+
 impl Cache {
-    pub fn insert(&mut self, number: u64, object: ObjectId, extents: &[LockExtent]) {
+    pub fn insert(&mut self, number: u64, place: Place, extents: &[LockExtent]) {
         for (index, extent) in extents.iter().enumerate() {
-            let table = self.by_place.entry((object, extent.position)).or_default();
+            let table = self.by_place.entry((place, extent.position)).or_default();
             table.insert(extent.range, (number, index as u16), extent.mode);
         }
     }
 
-    pub fn remove(&mut self, number: u64, object: ObjectId, extents: &[LockExtent]) {
+    pub fn remove(&mut self, number: u64, place: Place, extents: &[LockExtent]) {
         for (index, extent) in extents.iter().enumerate() {
-            let place = (object, extent.position);
+            let place = (place, extent.position);
             let table = self.by_place.get_mut(&place).expect("it was cached there");
             table.remove(extent.range.start, (number, index as u16)).expect("it was cached there");
             if table.is_empty() {
@@ -30,10 +33,10 @@ impl Cache {
     }
 
     /// The numbers of cached lock requests that together cover all of these extents. `None` if an extent is not covered.
-    pub fn covering(&self, object: ObjectId, extents: &[LockExtent]) -> Option<BTreeSet<u64>> {
+    pub fn covering(&self, place: Place, extents: &[LockExtent]) -> Option<BTreeSet<u64>> {
         let mut used = BTreeSet::new();
         for extent in extents {
-            let table = self.by_place.get(&(object, extent.position))?;
+            let table = self.by_place.get(&(place, extent.position))?;
             let mut reached = extent.range.start;
             for (range, (number, _), mode) in table.overlapping(extent.range) {
                 if *mode == LockMode::Exclusive || extent.mode == LockMode::Shared {
@@ -52,10 +55,10 @@ impl Cache {
     }
 
     /// The numbers of cached lock requests that conflict with these extents.
-    pub fn conflicting(&self, object: ObjectId, extents: &[LockExtent]) -> BTreeSet<u64> {
+    pub fn conflicting(&self, place: Place, extents: &[LockExtent]) -> BTreeSet<u64> {
         let mut conflicting = BTreeSet::new();
         for extent in extents {
-            let Some(table) = self.by_place.get(&(object, extent.position)) else { continue };
+            let Some(table) = self.by_place.get(&(place, extent.position)) else { continue };
             let of = table.overlapping(extent.range).filter(|(_, _, mode)| mode.conflicts(extent.mode));
             conflicting.extend(of.map(|(_, (number, _), _)| number));
         }

@@ -102,10 +102,6 @@ impl Request {
         self.object == object && self.extents.iter().any(|held| extents.iter().any(|other| held.conflicts(other)))
     }
 
-    pub fn extents(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
-        self.extents.iter().map(|extent| (self.object, *extent))
-    }
-
     /// Asserts that a holder may rely on it.
     pub fn invariants(&self, number: u64, holder: HolderId) {
         assert!(self.users.contains(&holder), "a request knows its users: {number}, {holder:?}");

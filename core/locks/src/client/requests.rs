@@ -11,12 +11,21 @@ use braid_wire::locking::{
     LOCK_PART_EXTENTS_MAX, LOCK_PARTS_MAX, LockAnswer, LockCommand, LockExtent, LockPart, LockRefusal, LockReply,
     LockTerm,
 };
-use std::collections::{BTreeSet, VecDeque};
 
 impl LockClient {
     /// Uses cached locks if they cover all of these extents.
-    pub(super) fn use_cached(&mut self, holder: HolderId, object: ObjectId, extents: &[LockExtent]) -> bool {
-        let Some(used) = self.cache.covering(object, extents) else { return false };
+    pub(super) fn use_cached(
+        &mut self,
+        cx: &Ctx,
+        holder: HolderId,
+        (server, object): (LockServerId, ObjectId),
+        extents: &[LockExtent],
+    ) -> bool {
+        let is_in_parts = self.holders[&holder].retention.width().is_some();
+        if is_in_parts && self.links.get(&server).is_some_and(|link| link.is_in_doubt(cx.now, cx.settings)) {
+            return false;
+        }
+        let Some(used) = self.cache.covering((server, object), extents) else { return false };
         for number in &used {
             self.requests.get_mut(number).expect("a cached lock has a request").users.insert(holder);
         }
@@ -209,8 +218,8 @@ impl LockClient {
         let knows = self.links.get(&server).is_some_and(|link| link.knows_all(start));
         let is_free = !self.holders.contains_key(&holder)
             && !self.requests.contains_key(&number)
-            && self.cache.conflicting(object, &[extent]).is_empty()
-            && self.cache.covering(object, &[extent]).is_none();
+            && self.cache.conflicting((server, object), &[extent]).is_empty()
+            && self.cache.covering((server, object), &[extent]).is_none();
         if !knows || !is_free || !self.local.hold_beside(holder, object, &[extent], |_| false) {
             if !self.requests.contains_key(&number) {
                 self.release_unknown(cx, server, number);
@@ -221,19 +230,7 @@ impl LockClient {
         let request = Request { retention: Retention::Cached, users: [holder].into(), ..request };
         self.requests.insert(number, request);
         self.keep(cx, number);
-        let (requests, asked, next) = (vec![number], BTreeSet::new(), VecDeque::new());
-        let over = Vec::new();
-        let held = Holder {
-            object,
-            retention: Retention::Cached,
-            is_impatient: false,
-            over,
-            requests,
-            queued: false,
-            asked,
-            next,
-            has_all: true,
-        };
+        let held = Holder { requests: vec![number], has_all: true, ..Holder::new(object, Retention::Cached) };
         self.holders.insert(holder, held);
         true
     }
@@ -266,8 +263,9 @@ impl LockClient {
         let is_cached = request.cached() && request.is_held() && !request.retired;
         let usable = if is_cached { without(&request.extents, &request.recalled) } else { Vec::new() };
         if usable != request.usable {
-            self.cache.remove(number, request.object, &request.usable);
-            self.cache.insert(number, request.object, &usable);
+            let place = (request.server, request.object);
+            self.cache.remove(number, place, &request.usable);
+            self.cache.insert(number, place, &usable);
             request.usable = usable;
         }
     }
@@ -281,9 +279,9 @@ impl LockClient {
     /// Drops idle cached locks of this host that a new request would conflict with, so that the server need not revoke
     /// them.
     fn drop_conflicting(&mut self, server: LockServerId, object: ObjectId, extents: &[LockExtent]) {
-        for number in self.cache.conflicting(object, extents) {
+        for number in self.cache.conflicting((server, object), extents) {
             let request = &self.requests[&number];
-            if request.server == server && request.users.is_empty() && request.state == RequestState::Held {
+            if request.users.is_empty() && request.state == RequestState::Held {
                 self.drop_idle(number);
             }
         }
@@ -422,7 +420,7 @@ impl LockClient {
             request.server == server && request.is_held() && request.retention.width().is_some()
         };
         let conflicts = |number: &u64| self.requests[number].conflicts(object, extents);
-        let cached = self.cache.conflicting(object, extents);
+        let cached = self.cache.conflicting((server, object), extents);
         let leaving = self.leaving.iter().filter(|number| conflicts(number)).copied();
         cached.into_iter().chain(leaving).filter(is_meant).take(limits::COMMITS_PER_REQUEST_MAX).collect()
     }

@@ -1,7 +1,8 @@
 //! A host's links to the lock servers: whether a server's present start knows all locks of this host.
 
 use super::{Ctx, LockClient, LockTimer};
-use braid_base::{Generation, LockServerId, NodeId, Time, limits};
+use braid_base::limits::{self, Settings};
+use braid_base::{Generation, LockServerId, NodeId, Now, Time};
 use braid_wire::locking::{LockCommand, LockRequest};
 use braid_wire::message::Message;
 
@@ -19,6 +20,8 @@ pub(super) struct ServerLink {
     pub reached: Option<Time>,
     /// When the host sent its first message.
     began: Time,
+    /// It was told that the server is in doubt.
+    pub doubted: bool,
     /// The server had no room for this host when it last answered.
     pub crowded: bool,
     /// Dropped locks that the server was not told of.
@@ -42,7 +45,19 @@ impl ServerLink {
     /// The server has answered a heartbeat that was sent at `sent`, or with 0 another message.
     pub fn on_heard(&mut self, now: Time, sent: Time) {
         self.last_heard = Some(now);
-        self.reached = self.reached.max(Some(self.began.max(sent.min(now))));
+        let reached = Some(self.began.max(sent.min(now)));
+        if reached > self.reached {
+            (self.reached, self.doubted) = (reached, false);
+        }
+    }
+
+    /// When it is so long since the server is known to have heard this host that it may presume it dead.
+    pub fn in_doubt_at(&self, settings: &Settings) -> Option<Time> {
+        self.reached.map(|reached| reached.after(settings.host_lease * 7 / 8))
+    }
+
+    pub fn is_in_doubt(&self, now: Now, settings: &Settings) -> bool {
+        self.in_doubt_at(settings).is_some_and(|doubt| doubt <= now.time)
     }
 
     /// One lock less has to be reasserted.

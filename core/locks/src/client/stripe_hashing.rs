@@ -1,8 +1,8 @@
-//! The hash of stripes to lock servers: which server grants the locks of which blocks. All hosts must compute the same.
+//! Which lock server grants the locks of which blocks. All hosts must compute the same.
 
-use braid_base::{BlockRange, LockServerId, ObjectId};
+use braid_base::{BlockRange, LockServerId, ObjectId, RangeDivision};
 use braid_wire::locking::LockExtent;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The lock servers that have to grant these extents, in the order of their numbers. Each server is responsible for
 /// runs of `run` blocks.
@@ -26,4 +26,19 @@ pub(super) fn by_server(
         }
     }
     parts.into_iter().collect()
+}
+
+/// The same for ranges that are kept in parts: each server that any of them concerns grants all of them.
+pub(super) fn by_division(
+    servers: &[LockServerId],
+    division: RangeDivision,
+    object: ObjectId,
+    extents: &[LockExtent],
+) -> VecDeque<(LockServerId, Vec<LockExtent>)> {
+    let concerned = extents.iter().flat_map(|extent| match servers.len() {
+        0 | 1 => (0..servers.len()).collect(),
+        count => division.servers(object, extent.range, count),
+    });
+    let concerned: BTreeSet<_> = concerned.map(|server| servers[server]).collect();
+    concerned.into_iter().map(|server| (server, extents.to_vec())).collect()
 }

@@ -4,13 +4,12 @@
 
 use crate::bench::*;
 use crate::swarm::{Actor, BLOCKS, Locker, TICK, covers, rates, swarm, touching};
-use braid_base::Rng;
+use braid_base::{RangeDivision, Rng};
 use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Retention, Wanted};
 use braid_machine::{EffectsOf, HostEffects};
 use proptest::prelude::*;
 
 const PART: Part = Part(1);
-const SERVER_ID: LockServerId = LockServerId(0);
 
 /// A host with programs that lock ranges.
 struct ClientHost {
@@ -41,11 +40,24 @@ struct Holder {
 
 impl ClientHost {
     fn boxed(name: Generation, rng: Rng) -> Box<dyn Locker> {
-        let config = LockClientConfig { host: name, servers: vec![SERVER_ID], acquisition: Acquisition::Ordered };
+        ClientHost::of_servers(1, RangeDivision::default(), name, rng)
+    }
+
+    fn dealt(name: Generation, rng: Rng) -> Box<dyn Locker> {
+        ClientHost::of_servers(3, RangeDivision::RoundRobin(2), name, rng)
+    }
+
+    fn hashed(name: Generation, rng: Rng) -> Box<dyn Locker> {
+        ClientHost::of_servers(3, RangeDivision::Hash(1), name, rng)
+    }
+
+    fn of_servers(servers: u16, range_division: RangeDivision, name: Generation, rng: Rng) -> Box<dyn Locker> {
+        let servers = (0..servers).map(LockServerId).collect();
+        let config = LockClientConfig { host: name, servers, acquisition: Acquisition::Ordered };
         Box::new(ClientHost {
             name,
             client: LockClient::new(config),
-            settings: settings(),
+            settings: Settings { range_division, ..settings() },
             rng,
             is_active: true,
             next_tick: None,
@@ -147,7 +159,12 @@ impl Locker for ClientHost {
     fn held(&self) -> Vec<(u64, Vec<LockExtent>)> {
         let held = self.holders.iter().filter(|(_, holder)| holder.has_all);
         let mut held: Vec<_> = held.map(|(number, holder)| (*number, holder.extents.clone())).collect();
-        held.push((0, self.client.held().map(|(_, extent)| extent).collect()));
+        // What several servers grant has to be excluded at each of them.
+        let at_server = |(server, _, extent): (LockServerId, _, LockExtent)| LockExtent {
+            position: 2 * (server.0 + 1) + extent.position,
+            ..extent
+        };
+        held.push((0, self.client.held().map(at_server).collect()));
         held
     }
 
@@ -182,9 +199,9 @@ impl Locker for ClientHost {
         let mut cx = Ctx { now, settings: &settings, number: &mut number, out: &mut effects };
         let cx = &mut cx;
         match input {
-            Input::Message { message: Message::LockAnswer(answer), .. } => {
+            Input::Message { from: NodeId::LockServer(server), message: Message::LockAnswer(answer), .. } => {
                 self.fenced = answer.reply == LockReply::Rejected { rejection: Rejection::Fenced };
-                client.on_answer(cx, SERVER_ID, answer);
+                client.on_answer(cx, server, answer);
             }
             _ => {
                 while client.deadline().is_some_and(|due| due <= now.time) {
@@ -230,11 +247,16 @@ proptest! {
 
     #[test]
     fn ranges_of_many_holders_exclude_and_are_granted_whatever_the_weather(seed: u64, rates in rates()) {
-        swarm(seed, rates, ClientHost::boxed);
+        swarm(seed, rates, 1, ClientHost::boxed);
+    }
+
+    #[test]
+    fn ranges_that_several_servers_divide_exclude_and_are_granted_whatever_the_weather(seed: u64, rates in rates()) {
+        swarm(seed, rates, 3, if seed.is_multiple_of(2) { ClientHost::dealt } else { ClientHost::hashed });
     }
 }
 
 #[test]
 fn swarm_runs_with_ranges_cover_every_event() {
-    covers(ClientHost::boxed, &["refused", "timeouts", "revocations", "yields"]);
+    covers(1, ClientHost::boxed, &["refused", "timeouts", "revocations", "yields"]);
 }

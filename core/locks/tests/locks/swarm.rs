@@ -1,6 +1,6 @@
-//! Swarm runs: hosts, a monitor and a lock server in the simulated world. The hosts do what the documentation of the messages demands, or
+//! Swarm runs: hosts, a monitor and lock servers in the simulated world. The hosts do what the documentation of the messages demands, or
 //! contain the real client ([`crate::clients`]). Messages are lost, doubled, delayed and
-//! reordered; hosts and the server crash, and the server's disk is corrupted.
+//! reordered; hosts and servers crash, and the servers' disks are corrupted.
 //!
 //! Safety: two hosts that are not fenced never believe that they hold conflicting locks. Liveness: after the faults
 //! have ended, every lock request is granted.
@@ -21,6 +21,7 @@ const LATEST: Duration = Duration::from_secs(20);
 const BOOT: Time = Time(1_000_000_000);
 
 pub const TICKS: u64 = 0;
+/// And the number of the server.
 const SERVER_UP: u64 = 1;
 
 /// Fault probabilities, in percent.
@@ -159,6 +160,7 @@ struct Host {
 }
 
 struct Swarm {
+    servers: u16,
     make_host: fn(Generation, Rng) -> Box<dyn Locker>,
     rng: Rng,
     rates: FaultRates,
@@ -169,17 +171,19 @@ struct Swarm {
 }
 
 impl Swarm {
-    fn new(seed: u64, rates: FaultRates, make_host: fn(Generation, Rng) -> Box<dyn Locker>) -> Swarm {
+    fn new(seed: u64, rates: FaultRates, servers: u16, make_host: fn(Generation, Rng) -> Box<dyn Locker>) -> Swarm {
         let mut rng = Rng::new(seed);
         let world = World::new(ArrayId([1; 16]), rng.next_u64(), rates.network(), Trace::keeping(0));
         let (start, seen) = (Generation(1), LockServerCounters::default());
-        let mut swarm = Swarm { make_host, rng, rates, world, start, seen, next_host: 100 };
+        let mut swarm = Swarm { servers, make_host, rng, rates, world, start, seen, next_host: 100 };
         let clock = LocalClock::exact(BOOT);
         let options = DiskOptions { latency_min: Duration::ZERO, latency_max: Duration::from_millis(20), space: None };
-        let disk = Disk::new(options, swarm.rng.fork());
-        let server = Actor::Server(Box::new(LockServer::new(strict(start))));
         swarm.world.add(NodeId::Monitor, Actor::Monitor(Monitor::default()), None, clock.clone());
-        swarm.world.add(SERVER, server, Some(disk), clock);
+        for id in (0..servers).map(LockServerId) {
+            let disk = Disk::new(options.clone(), swarm.rng.fork());
+            let server = Actor::Server(Box::new(LockServer::new(strict(id, start))));
+            swarm.world.add(NodeId::LockServer(id), server, Some(disk), clock.clone());
+        }
         (0..4).for_each(|_| swarm.new_host());
         swarm.world.alarm(swarm.world.now().after(TICK), TICKS);
         swarm
@@ -204,8 +208,8 @@ impl Swarm {
         }
     }
 
-    fn server(&self) -> Option<&LockServer> {
-        match self.world.machine(SERVER)? {
+    fn server(&self, id: LockServerId) -> Option<&LockServer> {
+        match self.world.machine(NodeId::LockServer(id))? {
             Actor::Server(server) => Some(server),
             _ => panic!("a lock server's place"),
         }
@@ -227,9 +231,11 @@ impl Swarm {
                     self.tick();
                     self.world.alarm(self.world.now().after(TICK), TICKS);
                 }
-                WorldEvent::Alarm(SERVER_UP) => {
+                WorldEvent::Alarm(number) => {
+                    let id = LockServerId((number - SERVER_UP) as u16);
                     self.start.0 += 1;
-                    self.world.start(SERVER, Actor::Server(Box::new(LockServer::new(strict(self.start)))));
+                    let server = Actor::Server(Box::new(LockServer::new(strict(id, self.start))));
+                    self.world.start(NodeId::LockServer(id), server);
                 }
                 other => panic!("not an event of this test: {other:?}"),
             }
@@ -237,16 +243,18 @@ impl Swarm {
     }
 
     fn server_down(&mut self) {
-        let Some(counters) = self.server().map(|server| *server.counters()) else { return };
+        let id = LockServerId(if self.servers > 1 { self.rng.below(self.servers.into()) as u16 } else { 0 });
+        let node = NodeId::LockServer(id);
+        let Some(counters) = self.server(id).map(|server| *server.counters()) else { return };
         self.seen.add(&counters);
-        let corrupts = self.world.disk(SERVER).expect("it has one").is_idle() && self.rng.chance(1, 2);
-        self.world.crash(SERVER);
+        let corrupts = self.world.disk(node).expect("it has one").is_idle() && self.rng.chance(1, 2);
+        self.world.crash(node);
         if corrupts {
             // Corrupts one of the two slots.
-            self.world.disk_mut(SERVER).expect("it has one").corrupt(0..DISK_BYTES);
+            self.world.disk_mut(node).expect("it has one").corrupt(0..DISK_BYTES);
         }
         let unavailable = Duration::from_millis(self.rng.below(6_000));
-        self.world.alarm(self.world.now().after(unavailable), SERVER_UP);
+        self.world.alarm(self.world.now().after(unavailable), SERVER_UP + u64::from(id.0));
     }
 
     /// Asserts that two hosts that are not fenced hold no conflicting locks.
@@ -510,8 +518,13 @@ impl Host {
 }
 
 /// Runs with faults and then without. Returns the counters of all servers.
-pub fn swarm(seed: u64, rates: FaultRates, make_host: fn(Generation, Rng) -> Box<dyn Locker>) -> LockServerCounters {
-    let mut swarm = Swarm::new(seed, rates, make_host);
+pub fn swarm(
+    seed: u64,
+    rates: FaultRates,
+    servers: u16,
+    make_host: fn(Generation, Rng) -> Box<dyn Locker>,
+) -> LockServerCounters {
+    let mut swarm = Swarm::new(seed, rates, servers, make_host);
     swarm.run(Duration::from_secs(60));
     swarm.calm();
     let everything = |mode| vec![LockExtent { position: 1, range: BlockRange::new(0, 2 * BLOCKS), mode }];
@@ -540,10 +553,12 @@ pub fn swarm(seed: u64, rates: FaultRates, make_host: fn(Generation, Rng) -> Box
         }
     }
     assert_eq!(asked.len(), granted.len(), "every lock request is granted: {asked:?}, {granted:?}");
-    let server = swarm.server().expect("it is up again");
-    assert_eq!(server.service(), LockService::Serving);
     let mut counters = swarm.seen;
-    counters.add(server.counters());
+    for id in 0..servers {
+        let server = swarm.server(LockServerId(id)).expect("it is up again");
+        assert_eq!(server.service(), LockService::Serving);
+        counters.add(server.counters());
+    }
     counters
 }
 
@@ -561,8 +576,8 @@ pub fn rates() -> impl Strategy<Value = FaultRates> {
 }
 
 /// A server that is soon tired of hosts that keep locks.
-fn strict(start: Generation) -> LockServerConfig {
-    LockServerConfig { evict_after: Some(settings().host_lease / 4), ..config(start) }
+fn strict(id: LockServerId, start: Generation) -> LockServerConfig {
+    LockServerConfig { id, evict_after: Some(settings().host_lease / 4), ..config(start) }
 }
 
 proptest! {
@@ -570,23 +585,23 @@ proptest! {
 
     #[test]
     fn locks_exclude_and_are_granted_whatever_the_weather(seed: u64, rates in rates()) {
-        swarm(seed, rates, Host::boxed);
+        swarm(seed, rates, 1, Host::boxed);
     }
 }
 
 /// Swarm runs reach every event that is counted.
 #[test]
 fn swarm_runs_cover_every_event() {
-    covers(Host::boxed, &["refused", "recalls", "shrunk"]);
+    covers(1, Host::boxed, &["refused", "recalls", "shrunk"]);
     assert!(settings().host_lease > TICK * 10, "hosts without faults keep their leases");
 }
 
 /// Asserts that swarm runs with such hosts reach every event that is counted, but some.
-pub fn covers(make_host: fn(Generation, Rng) -> Box<dyn Locker>, rare: &[&str]) {
+pub fn covers(servers: u16, make_host: fn(Generation, Rng) -> Box<dyn Locker>, rare: &[&str]) {
     let mut counters = LockServerCounters::default();
     let rates = FaultRates { loss: 10, doubling: 20, delay_ms: 300, crash: 1, pause: 1, restart: 1 };
     for seed in 0..10 {
-        counters.add(&swarm(seed, rates, make_host));
+        counters.add(&swarm(seed, rates, servers, make_host));
     }
     let missing = counters.list().into_iter().filter(|(name, count)| *count == 0 && !rare.contains(name));
     assert_eq!(missing.map(|(name, _)| name).collect::<Vec<_>>(), Vec::<&str>::new(), "{:?}", counters.list());

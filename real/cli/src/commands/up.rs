@@ -3,10 +3,10 @@
 use super::confirmation::{confirm, is_possible};
 use super::{background, service};
 use crate::report;
-use braid_admin::array_creation::{CreateOptions, LockAcquisition};
+use braid_admin::array_creation::CreateOptions;
 use braid_admin::{Failure, parent_process, start_confirmations};
-use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
+use braid_base::{Acquisition, DeviceId, RangeDivision};
 use braid_control::{ControlPlane, WhenUnavailable, shell_word};
 use braid_daemons::front_end::ExportedVolume;
 use braid_daemons::supervisor::Tuning;
@@ -59,12 +59,16 @@ pub struct Arguments {
     /// Also create a file system. It gets the space that --volume leaves; without --volume, half of the space
     #[arg(long = "fs", value_name = "NAME")]
     file_system: Option<String>,
-    /// The number of lock servers, for volumes whose ordering needs them [default: 1]
+    /// The number of lock servers, for ranges that programs lock and volumes whose ordering needs them [default: 1]
     #[arg(long, value_name = "N")]
     lock_servers: Option<u16>,
     /// How hosts acquire locks from several lock servers: one after the other, or all at once with a time-out [default: ordered]
     #[arg(long, value_parser = lock_acquisition(), value_name = "HOW")]
-    lock_acquisition: Option<LockAcquisition>,
+    lock_acquisition: Option<Acquisition>,
+    /// How several lock servers divide the ranges that programs lock: pieces of each space in turn (round-robin:SIZE), pieces by a hash
+    /// (hash:SIZE), or each space at one server (space) [default: round-robin:1MiB]
+    #[arg(long, value_name = "HOW")]
+    range_division: Option<RangeDivision>,
     /// The lease: how long a device or host may be silent before the others continue without it, 1s to 60s [default: 4s]
     #[arg(long, value_name = "TIME", value_parser = lease)]
     lease: Option<Duration>,
@@ -134,6 +138,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         file_system: arguments.file_system,
         lock_servers: arguments.lock_servers,
         lock_acquisition: arguments.lock_acquisition,
+        range_division: arguments.range_division,
         lease: arguments.lease,
     };
     let asked = start_confirmations::fitting(&control, asked).await;
@@ -255,19 +260,19 @@ A file system on it, without kernel modules (as root):
 }
 
 /// Parses how locks are acquired, with completion in shells.
-fn lock_acquisition() -> impl TypedValueParser<Value = LockAcquisition> {
-    let value = |how: LockAcquisition| {
+fn lock_acquisition() -> impl TypedValueParser<Value = Acquisition> {
+    let value = |how: Acquisition| {
         let help = match how {
-            LockAcquisition::Ordered => "One server after the other",
-            LockAcquisition::Timeout => {
+            Acquisition::Ordered => "One server after the other",
+            Acquisition::Timeout => {
                 "All at once; if some are not granted in time, all are released and requested again"
             }
         };
         PossibleValue::new(how.name()).help(help)
     };
-    let is_called = |name: &str, how: &LockAcquisition| how.name() == name;
-    PossibleValuesParser::new(LockAcquisition::ALL.map(value)).map(move |name| {
-        let how = LockAcquisition::ALL.into_iter().find(|how| is_called(&name, how));
+    let is_called = |name: &str, how: &Acquisition| how.name() == name;
+    PossibleValuesParser::new(Acquisition::ALL.map(value)).map(move |name| {
+        let how = Acquisition::ALL.into_iter().find(|how| is_called(&name, how));
         how.expect("only these names are possible")
     })
 }

@@ -57,16 +57,25 @@ fn a_suspended_holder_loses_its_range_and_its_command() {
     assert_eq!(first.ended(), Some(125), "its command was ended");
 }
 
-/// Programs on two hosts lock random ranges, while the lock server is killed. A table in memory knows who has what.
 #[test]
 fn random_ranges_on_two_hosts_exclude_each_other_while_the_lock_server_is_killed() {
+    lock_random_ranges(&Array::patient());
+}
+
+#[test]
+fn random_ranges_that_lock_servers_divide_exclude_each_other_while_they_are_killed() {
+    let divided = ["--lock-servers", "3", "--range-division", "round-robin:4"];
+    lock_random_ranges(&Array::patient_up(&[&SMALL[..], &divided].concat()));
+}
+
+/// Programs on two hosts lock random ranges, while lock servers are killed. A table in memory knows who has what.
+fn lock_random_ranges(array: &Array) {
     const CELLS: u64 = 64;
-    let array = Array::patient();
     let operations = if soak() { 100_000 } else { 2_000 };
     let table: Vec<Mutex<(u32, bool)>> = (0..CELLS).map(|_| Mutex::new((0, false))).collect();
     let done = AtomicU64::new(0);
     let work = |seed: u64| {
-        let client = connect(&array, seed);
+        let client = connect(array, seed);
         let ranges = client.ranges("table").widened(seed % 2 * 8);
         let mut rng = Rng::new(seed);
         while done.fetch_add(1, Ordering::Relaxed) < operations {
@@ -94,7 +103,9 @@ fn random_ranges_on_two_hosts_exclude_each_other_while_the_lock_server_is_killed
         let mut killed = 0;
         while workers.iter().any(|worker| !worker.is_finished()) {
             std::thread::sleep(Duration::from_millis(700));
-            if let Some(pid) = array.status()["lock_servers"][0]["pid"].as_u64()
+            let status = array.status();
+            let servers = items(&status["lock_servers"]);
+            if let Some(pid) = servers.get(killed % servers.len().max(1)).and_then(|server| server["pid"].as_u64())
                 && killed < 3
             {
                 signal(pid as u32, Signal::KILL);
@@ -145,4 +156,46 @@ fn a_lock_in_the_library_is_recalled_and_converted_and_ends_when_it_is_dropped()
 fn connect(array: &Array, host: u64) -> Braid {
     let options = ArrayOptions::at(array.dir()).name(format!("host {host}")).deadline(Duration::from_secs(20));
     wait(Braid::connect(options)).unwrap()
+}
+
+#[test]
+fn locks_are_listed_of_all_lock_servers_and_one_that_is_silent_is_named() {
+    let divided = ["--lock-servers", "2", "--range-division", "round-robin:4KiB"];
+    let array = Array::patient_up(&[&SMALL[..], &divided].concat());
+    assert_eq!(array.told(&["locks"]), "no locks\n");
+    let hold = |start: &str| holder(&array, "--exclusive", [start, "4KiB"]);
+    let holders = ["0", "4KiB"].map(hold);
+    let waits = ["lock", "range", "shelf", "1", "8191", "--shared", "--wait", "60s", "--", "true"];
+    let mut waiting = Command::new(braid_bin()).args(waits).env("BRAID_ARRAY", array.dir()).spawn().unwrap();
+    let listed = |arguments: &[&str]| array.braid(&[&["locks"], arguments].concat()).done().json();
+    let patience = Instant::now();
+    let waits = loop {
+        let told = listed(&["shelf", "--waiting"]);
+        if let [lock] = &items(&told["locks"])[..] {
+            break lock.clone();
+        }
+        assert!(patience.elapsed() < Duration::from_secs(20), "{told}");
+    };
+    let all = listed(&[]);
+    let held: Vec<_> = items(&all["locks"]).iter().filter(|lock| lock["held"] == true).collect();
+    assert_eq!(held.len(), 2, "each at its lock server: {all:#}");
+    assert_ne!(held[0]["lock_server"], held[1]["lock_server"], "{all:#}");
+    assert!(held.iter().all(|lock| lock["space"] == "shelf" && lock["ranges"][0]["exclusive"] == true), "{all:#}");
+    // It goes to the servers in their order.
+    let first = held.iter().find(|lock| lock["lock_server"] == 0).expect("each has one");
+    assert_eq!((&waits["lock_server"], &waits["behind"][0]), (&json!(0), &first["host"]), "{waits:#}");
+    assert_eq!((&waits["ranges"][0]["offset"], &waits["role"]), (&json!(1), &json!("lock shelf")), "{waits:#}");
+    let silent = number(&array.status()["lock_servers"][1]["pid"]) as u32;
+    signal(silent, Signal::STOP);
+    let told = array.braid(&["locks", "--wait", "1s"]);
+    signal(silent, Signal::CONT);
+    assert!(told.status == Some(3) && told.stderr.contains("lock server l1 does not answer"), "{told}");
+    let told = told.json();
+    assert_eq!(told["lock_servers"].as_array().map(|servers| servers[1]["state"].clone()), Some(json!("silent")));
+    assert!(
+        items(&told["locks"]).iter().all(|lock| lock["lock_server"] == 0) && told["locks"][0].is_object(),
+        "{told}"
+    );
+    assert_eq!(holders.map(|holder| holder.end(Signal::TERM)), [Some(143); 2]);
+    assert!(waiting.wait().is_ok_and(|status| status.success()), "it had its turn");
 }
