@@ -18,7 +18,7 @@ const PACKAGES: [Package; 3] = [
 /// fetch-and-adds on attributes of one device (`braid bench atomics`), and transactions of an etcd server that compare a key's
 /// value and put another (`peers/etcd`, built separately), once with one connection per client and once with one connection for
 /// all; the faster of the two counts. All keys and attributes are distinct; every operation succeeds, and is durable when it is
-/// answered. Then, with Braid alone and 8 clients: lock, write 256 bytes and unlock, in two round trips; and insertions into a
+/// answered. Locks of ranges (`braid bench ranges datalock`) are compared with etcd's transactions, too: so etcd locks. Then, with Braid alone and 8 clients: lock, write 256 bytes and unlock, in two round trips; and insertions into a
 /// directory of 1,000 names and of a million.
 ///
 /// Prints the medians of ten runs of 5 s, the median of the ratios of each round, and the 95 % confidence interval of that median.
@@ -56,6 +56,8 @@ struct Round {
     add: Figures,
     etcd: Figures,
     lock: Figures,
+    /// Locks of ranges that a lock server grants, and unlocks that need no message.
+    range: Figures,
     /// Insertions into a small directory.
     few: Figures,
     many: Figures,
@@ -96,7 +98,8 @@ fn measure(
     };
     let bench = |kinds: &[&str], clients: &str, names: &str| -> Result<Vec<Figures>> {
         let mut bench = Command::new(braid);
-        bench.args(["bench", "atomics", "--json", "--seconds", &seconds, "--clients", clients, "--fill", names]);
+        let what = if kinds == ["datalock"] { &["ranges"][..] } else { &["atomics", "--fill", names] };
+        bench.arg("bench").args(what).args(["--json", "--seconds", &seconds, "--clients", clients]);
         bench.args(kinds).arg("--scratch").arg(folder).env_remove("BRAID_ARRAY");
         let told = told(&mut bench)?;
         (0..kinds.len()).map(|number| of_braid(&told["runs"][number])).collect()
@@ -108,6 +111,7 @@ fn measure(
             if (step + number) % 2 == 0 {
                 let figures = bench(&["swap", "add"], &clients, "0")?;
                 (round.swap, round.add) = (figures[0], figures[1]);
+                round.range = bench(&["datalock"], &clients, "")?[0];
             } else {
                 for connections in [&clients, "1"] {
                     let mut load = Command::new(peer);
@@ -183,6 +187,7 @@ fn text_of(rounds: &[Round]) -> String {
     let etcd = |round: &Round| round.etcd;
     subject("compare-and-swap", |round| round.swap, Some(etcd), "15,000/s, 4 times etcd");
     subject("fetch-and-add", |round| round.add, Some(etcd), "likewise");
+    subject("lock a range", |round| round.range, Some(etcd), "20,000/s; etcd locks by compare and put");
     subject("etcd, compare and put", etcd, None, "");
     subject("lock, write and unlock", |round| round.lock, None, "two round trips");
     subject("insert into 1,000 names", |round| round.few, None, "8,000/s");
@@ -194,7 +199,7 @@ fn json_of(rounds: &[Round]) -> Value {
     let figures = |figures: Figures| json!({ "per_second": figures.per_second, "p99_milliseconds": figures.p99 });
     let of_round = |round: &Round| {
         json!({"swap": figures(round.swap), "add": figures(round.add), "etcd": figures(round.etcd),
-            "lock": figures(round.lock), "insert_few": figures(round.few), "insert_many": figures(round.many)})
+            "lock": figures(round.lock), "range": figures(round.range), "insert_few": figures(round.few), "insert_many": figures(round.many)})
     };
     json!({ "schema": 2, "rounds": rounds.iter().map(of_round).collect::<Vec<_>>() })
 }

@@ -74,6 +74,20 @@ pub struct RunArguments {
     seed: Option<u64>,
 }
 
+/// How long clients of a scratch array perform operations, and how many.
+#[derive(clap::Args)]
+pub struct ClientArguments {
+    /// Clients, each with one request in flight
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub clients: u16,
+    /// Duration of each measurement, in seconds
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Warm-up before each measurement, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
+    pub warm_up: f64,
+}
+
 /// The duration of each run.
 #[derive(Clone, Copy)]
 pub struct Span {

@@ -1,6 +1,6 @@
 //! `braid bench atomics`: measures atomic operations of devices on attributes of objects.
 
-use super::arguments::{BenchArray, ScratchArguments, seconds};
+use super::arguments::{BenchArray, ClientArguments, ScratchArguments};
 use super::settings::{ArraySettings, name_of};
 use super::test_bed::TestBed;
 use crate::prelude::*;
@@ -36,21 +36,14 @@ pub struct Arguments {
     kinds: Vec<Kind>,
     #[command(flatten)]
     scratch: ScratchArguments,
-    /// Clients, each with one request in flight
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    clients: u16,
+    #[command(flatten)]
+    load: ClientArguments,
     /// Names in the directory before insertions are measured
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     fill: u64,
     /// Size of a value in bytes
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(8..=65_536))]
     bytes: u32,
-    /// Duration of each measurement, in seconds
-    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
-    seconds: f64,
-    /// Warm-up before each measurement, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
-    warm_up: f64,
 }
 
 /// The operations that can be measured.
@@ -80,12 +73,19 @@ const WRITTEN: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The result of one kind.
-struct Run {
-    kind: Kind,
-    latencies: Histogram<u64>,
-    /// Messages of the host and the device together, in both directions.
-    round_trips: u64,
-    seconds: f64,
+pub struct Run {
+    pub kind: String,
+    pub latencies: Histogram<u64>,
+    /// Requests to devices or servers, each with its answer.
+    pub round_trips: u64,
+    pub seconds: f64,
+}
+
+/// The time in which operations count.
+#[derive(Clone, Copy)]
+pub struct Counted {
+    from: Instant,
+    until: Instant,
 }
 
 /// Measures, reports, and removes what was created.
@@ -117,7 +117,7 @@ async fn measure_by(client: &HostClient, arguments: &Arguments, runs: &mut Vec<R
     };
     let kinds = if arguments.kinds.is_empty() { Kind::value_variants() } else { &arguments.kinds };
     let progress = output::steps(kinds.len() as u64);
-    let each = Duration::from_secs_f64(arguments.warm_up + arguments.seconds);
+    let each = Duration::from_secs_f64(arguments.load.warm_up + arguments.load.seconds);
     crate::announce(&format!("{} kinds", kinds.len()), kinds.len(), each, "");
     if kinds.contains(&Kind::Insert) && arguments.fill > 0 {
         fill(client, object, arguments.fill).await?;
@@ -131,20 +131,44 @@ async fn measure_by(client: &HostClient, arguments: &Arguments, runs: &mut Vec<R
 }
 
 async fn measure(client: &HostClient, object: ObjectId, kind: Kind, arguments: &Arguments) -> Result<Run, Failure> {
-    let begun = Instant::now();
-    let from = begun + Duration::from_secs_f64(arguments.warm_up);
-    let until = from + Duration::from_secs_f64(arguments.seconds);
-    let drive = |number: u32| {
+    let counted = Counted::after(&arguments.load);
+    let drive = async |number: u32| {
         let (name, bytes) = (AttributeName::new(kind as u32 + 1, number), arguments.bytes as usize);
-        Driven { client: client.clone(), object, name, bytes }.drive(kind, from, until)
+        let driven = Driven { client: client.clone(), object, name, bytes };
+        driven.set(Bytes::new()).await?;
+        counted.repeat(async |count| driven.once(kind, count).await).await
     };
-    let mut latencies = histogram();
-    let mut round_trips = 0;
-    for (of_one, trips) in try_join_all((0..u32::from(arguments.clients)).map(drive)).await? {
-        latencies.add(of_one).expect("all histograms have the same form");
-        round_trips += trips;
+    let all = try_join_all((0..u32::from(arguments.load.clients)).map(drive)).await?;
+    Ok(Run::of(name_of(kind), all, arguments.load.seconds))
+}
+
+impl Counted {
+    /// After the warm-up.
+    pub fn after(load: &ClientArguments) -> Counted {
+        let from = Instant::now() + Duration::from_secs_f64(load.warm_up);
+        Counted { from, until: from + Duration::from_secs_f64(load.seconds) }
     }
-    Ok(Run { kind, latencies, round_trips, seconds: arguments.seconds })
+
+    /// Performs numbered operations, one after the other, which return the round trips that they took. Returns the latencies in nanoseconds
+    /// of those that began in the time, and their round trips.
+    pub async fn repeat(
+        self,
+        mut once: impl AsyncFnMut(u64) -> Result<u64, Failure>,
+    ) -> Result<(Histogram<u64>, u64), Failure> {
+        let (mut latencies, mut round_trips) = (histogram(), 0);
+        for count in 0.. {
+            let begun = Instant::now();
+            if begun >= self.until {
+                break;
+            }
+            let trips = once(count).await?;
+            if begun >= self.from {
+                latencies.record(begun.elapsed().as_nanos() as u64).expect("the histogram grows as needed");
+                round_trips += trips;
+            }
+        }
+        Ok((latencies, round_trips))
+    }
 }
 
 /// Inserts this many names, many concurrently.
@@ -189,26 +213,6 @@ struct Driven {
 }
 
 impl Driven {
-    /// Runs from `from` until `until`. Returns the latencies in nanoseconds of the operations that completed in that interval, and the
-    /// round trips they took.
-    async fn drive(self, kind: Kind, from: Instant, until: Instant) -> Result<(Histogram<u64>, u64), Failure> {
-        let mut latencies = histogram();
-        let mut round_trips = 0;
-        self.set(Bytes::new()).await?;
-        for count in 0.. {
-            let begun = Instant::now();
-            if begun >= until {
-                break;
-            }
-            let trips = self.once(kind, count).await?;
-            if begun >= from {
-                latencies.record(begun.elapsed().as_nanos() as u64).expect("the histogram grows as needed");
-                round_trips += trips;
-            }
-        }
-        Ok((latencies, round_trips))
-    }
-
     /// Performs one operation. Returns the number of round trips.
     async fn once(&self, kind: Kind, count: u64) -> Result<u64, Failure> {
         let (number, written) = (u64::from(self.name.number), Bytes::from(vec![count as u8; WRITTEN]));
@@ -299,6 +303,16 @@ pub fn histogram() -> Histogram<u64> {
 }
 
 impl Run {
+    /// The sum of what clients did in so many seconds.
+    pub fn of(kind: String, clients: Vec<(Histogram<u64>, u64)>, seconds: f64) -> Run {
+        let mut run = Run { kind, latencies: histogram(), round_trips: 0, seconds };
+        for (latencies, round_trips) in clients {
+            run.latencies.add(latencies).expect("all histograms have the same form");
+            run.round_trips += round_trips;
+        }
+        run
+    }
+
     fn per_second(&self) -> f64 {
         self.latencies.len() as f64 / self.seconds
     }
@@ -309,11 +323,14 @@ impl Run {
 }
 
 fn as_json(arguments: &Arguments, runs: &[Run]) -> Value {
-    let runs: Vec<Value> = runs
-        .iter()
+    json!({ "schema": 2, "clients": arguments.load.clients, "bytes": arguments.bytes, "seconds": arguments.load.seconds, "runs": of_runs(runs) })
+}
+
+pub fn of_runs(runs: &[Run]) -> Vec<Value> {
+    runs.iter()
         .map(|run| {
             json!({
-                "kind": name_of(run.kind),
+                "kind": run.kind,
                 "operations": run.latencies.len(),
                 "per_second": run.per_second(),
                 "round_trips": run.round_trips,
@@ -321,21 +338,24 @@ fn as_json(arguments: &Arguments, runs: &[Run]) -> Value {
                 "latency_p99_us": run.microseconds(0.99),
             })
         })
-        .collect();
-    json!({ "schema": 2, "clients": arguments.clients, "bytes": arguments.bytes, "seconds": arguments.seconds, "runs": runs })
+        .collect()
 }
 
 fn as_text(arguments: &Arguments, runs: &[Run]) -> String {
+    format!("{}\n{} clients, values of {} bytes\n", table_of(runs), arguments.load.clients, arguments.bytes)
+}
+
+pub fn table_of(runs: &[Run]) -> String {
     let heads = ["kind", "per second", "round trips", "p50 µs", "p99 µs"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for run in runs {
         rows.push(vec![
-            name_of(run.kind),
+            run.kind.clone(),
             format!("{:.0}", run.per_second()),
             format!("{:.1}", run.round_trips as f64 / (run.latencies.len() as f64).max(1.0)),
             format!("{:.0}", run.microseconds(0.5)),
             format!("{:.0}", run.microseconds(0.99)),
         ]);
     }
-    format!("{}\n{} clients, values of {} bytes\n", table(&rows), arguments.clients, arguments.bytes)
+    table(&rows)
 }

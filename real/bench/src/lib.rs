@@ -15,6 +15,7 @@
 //! | `commits` | `braid bench commits`: operations on two metadata servers, by commit protocol |
 //! | `files` | `braid bench files`: files, compared with a volume |
 //! | `locks` | `braid bench locks`: the experiment of the device-atomics paper |
+//! | `ranges` | `braid bench ranges`: locks of ranges |
 //! | `orderings` | `braid bench orderings`: compares all orderings |
 
 mod arguments;
@@ -27,6 +28,7 @@ mod load;
 mod locks;
 mod orderings;
 mod prelude;
+mod ranges;
 mod report;
 mod series;
 mod settings;
@@ -82,6 +84,7 @@ use test_bed::{ArrayChoice, Site, TestBed};
 ///   braid bench --array /srv/a --clients 4 --json       four hosts on your own array, JSON output
 ///   braid bench atomics                                 compare-and-swap and other operations on attributes of objects
 ///   braid bench locks                                   locks kept by devices, compared with a lock server
+///   braid bench ranges                                  locks of ranges, by lock servers and within a host
 ///   braid bench files                                   names and bytes of files, compared with a volume
 ///   braid bench commits                                 operations on two metadata servers, by commit protocol
 ///   braid bench orderings                               compare all five orderings
@@ -145,6 +148,7 @@ enum Command {
     Orderings(orderings::Arguments),
     Atomics(atomics::Arguments),
     Locks(locks::Arguments),
+    Ranges(ranges::Arguments),
     Files(files::Arguments),
     Commits(commits::Arguments),
 }
@@ -158,6 +162,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         Some(Command::Orderings(arguments)) => return orderings::run(arguments, common).await,
         Some(Command::Atomics(arguments)) => return atomics::run(arguments, common).await,
         Some(Command::Locks(arguments)) => return locks::run(arguments, common).await,
+        Some(Command::Ranges(arguments)) => return ranges::run(arguments, common).await,
         Some(Command::Files(arguments)) => return files::run(arguments, common).await,
         Some(Command::Commits(arguments)) => return commits::run(arguments, common).await,
         None => {}
