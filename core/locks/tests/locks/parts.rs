@@ -158,7 +158,7 @@ fn late_answers_do_not_prolong_the_time_for_which_a_server_is_trusted() {
     owner.now.time = NOW.time.after(Duration::from_secs(3));
     owner.hears(LockReply::Granted { lock_id, waited: false });
     let trusted_from = |owner: &Owner| {
-        let (doubt, _) = owner.client.in_doubt_at(&owner.settings).expect("a lock server has answered");
+        let doubt = owner.client.in_doubt_at(&owner.settings).expect("a lock server has answered");
         doubt.since(Time(0)) - owner.settings.host_lease * 7 / 8
     };
     assert_eq!(
