@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// A block of a page.
 #[derive(Debug)]
 pub struct Block {
-    /// The language in its mark: `console`, or `sh` for a part of a script.
+    /// The language in its mark: `console`; `transcript` (`crate::transcript`); or `sh` for a part of a script.
     pub language: String,
     /// Why it is not run; none if it is.
     pub norun: Option<String>,
@@ -29,6 +29,8 @@ pub struct Command {
     pub text: String,
     /// The comment after it.
     pub comment: String,
+    /// In a transcript: the lines below it.
+    pub said: Vec<String>,
 }
 
 impl Command {
@@ -88,10 +90,16 @@ pub fn blocks(page: &str) -> Result<Vec<Block>, String> {
             }
             (Some(_), Some(_)) => blocks.extend(block.take()),
             (None, Some(block)) => {
-                let text = match block.language.as_str() {
-                    "console" => {
+                let language = block.language.as_str();
+                let text = match language {
+                    "transcript" if !line.starts_with("$ ") && !block.commands.is_empty() => {
+                        block.commands.last_mut().expect("there is one").said.push(line.to_string());
+                        None
+                    }
+                    "console" | "transcript" => {
                         let text = line.strip_prefix("$ ");
-                        Some(text.ok_or_else(|| format!("line {number} of a console block does not begin with `$ `"))?)
+                        let wrong = || format!("line {number} of a {language} block does not begin with `$ `");
+                        Some(text.ok_or_else(wrong)?)
                     }
                     "sh" => Some(line).filter(|line| !line.is_empty()),
                     _ if line.starts_with("$ ") => return Err(format!("line {number}: mark this block `console`")),
@@ -99,13 +107,13 @@ pub fn blocks(page: &str) -> Result<Vec<Block>, String> {
                 };
                 block.commands.extend(text.map(|text| {
                     let (text, comment) = split_comment(text);
-                    Command { line: number, text, comment }
+                    Command { line: number, text, comment, said: Vec::new() }
                 }));
             }
             (None, None) => {}
         }
     }
-    blocks.retain(|block| ["console", "sh"].contains(&block.language.as_str()));
+    blocks.retain(|block| ["console", "transcript", "sh"].contains(&block.language.as_str()));
     Ok(blocks)
 }
 
@@ -227,7 +235,8 @@ fn script(blocks: &[Block], scratch: &Scratch) -> String {
     add(&format!("ln -s {} bin/braid\nPATH=$PWD/bin:$PATH", path_text(&braid_bin())));
     add(FILES);
     add("failed() { echo \"FAILED: $*\"; cat ready.* 2> /dev/null; exit 1; }");
-    let up = Command { line: 0, text: "braid up".to_string(), comment: "leave it running".to_string() };
+    let (text, comment) = ("braid up".to_string(), "leave it running".to_string());
+    let up = Command { line: 0, text, comment, said: Vec::new() };
     let brings_up = commands.iter().any(|command| command.text == up.text);
     let needs_array = commands.iter().any(|command| command.text.contains("braid") || command.text.contains("nbd://"));
     let first = Some(&up).filter(|_| needs_array && !brings_up);

@@ -14,6 +14,7 @@
 //! | `console` | parses and runs the commands in the pages of the repository |
 //! | `scenario` | commands and programs that use structures on one device and are killed, as is the device |
 //! | `scratch` | temporary folders and mounts |
+//! | `transcript` | runs commands, and compares what they say with a transcript |
 //!
 //! The tests need the program built (`cargo xtask test` does that), the clients installed, and root for mounts.
 
@@ -29,6 +30,7 @@ pub mod network;
 pub mod program;
 pub mod scenario;
 pub mod scratch;
+pub mod transcript;
 
 pub use array::Array;
 pub use daemon::Daemon;
@@ -37,6 +39,7 @@ pub use nbd::{Client, Refusal};
 pub use program::{Outcome, run, tool};
 pub use scratch::Scratch;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// True for the long forms of tests, as in `cargo xtask soak`; in the short form a test takes about twenty seconds at most.
@@ -60,6 +63,17 @@ pub fn keep_doing(span: Duration, mut work: impl FnMut()) {
         work();
         rest(round.elapsed());
     }
+}
+
+/// Does something for each item, for so many of them at once.
+pub fn each<T: Sync>(items: &[T], at_once: usize, work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let some = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(item)
+        }
+    };
+    std::thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(some))));
 }
 
 /// Polls until `condition` holds. For conditions that are not announced; fails after `limit`.

@@ -81,17 +81,3 @@ fn insert(object: &Object, number: u64) {
     let changed = wait(object.space().run(insert)).expect("one device is enough");
     assert_eq!(changed, Ok(Changed::Inserted), "{number}");
 }
-
-#[test]
-fn an_attribute_volume_is_not_served_over_nbd() {
-    let mut array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
-    array.create_attribute_volume("names", "timestamp");
-    let names = array.status()["volumes"][1].clone();
-    assert!(names["nbd"].is_null() && names["nbd_unix"].is_null(), "NBD would refuse it: {names}");
-    array.down();
-    array.start(&[]);
-    let served: Vec<_> = items(&array.ready()["volumes"]).iter().map(|v| text(&v["name"])).collect();
-    assert_eq!(served, ["vol0"]);
-    // The volume exists all the same.
-    array.braid(&["volume", "info", "names"]).done();
-}

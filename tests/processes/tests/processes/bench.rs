@@ -139,9 +139,6 @@ fn the_orderings_stand_beside_each_other_with_what_each_costs() {
             assert!(here > least, "protection costs messages: {said}");
         }
     }
-    let refused = ["bench", "orderings", "--rounds", "0", "--json"];
-    braid(&refused).refused(2, "usage");
-    braid(&["bench", "orderings", "--hosts", "0", "--json"]).refused(2, "bad-setting");
 }
 
 #[test]
@@ -199,38 +196,6 @@ fn on_an_array_that_is_there_only_a_volume_of_its_own_is_touched() {
     assert_eq!(items(&status["hosts"]).len(), hosts, "its hosts are gone: {status}");
     array.assert_reads(0, &content);
     array.assert_sound("vol0");
-    let refused = array.braid(&["bench", "--size", "100GiB"]).refused(1, "device-full");
-    assert!(refused.contains("free"), "{refused}");
-    array.braid(&["bench", "--nodes=1"]).refused(2, "usage");
-    array.braid(&["bench", "--versus", "devices=3"]).refused(2, "usage");
-    assert_eq!(items(&array.status()["volumes"]).len(), 1);
-}
-
-#[test]
-fn a_bench_that_can_not_measure_is_refused_and_creates_nothing() {
-    let scratch = Scratch::new();
-    let refused = [
-        (&["--block", "5000"][..], 2, "bad-size", "4 KiB"),
-        (&["--block", "8MiB"][..], 2, "bad-setting", "4 MiB"),
-        (&["--reads", "101"][..], 2, "bad-setting", "100"),
-        (&["--layout", "raid5:5+1"][..], 2, "bad-layout", "6"),
-        (&["--versus", "speed=11"][..], 2, "usage", "ordering"),
-        (&["--versus", "ordering=random"][..], 2, "usage", "timestamp"),
-        (&["--versus", "depth=0"][..], 2, "bad-setting", "depth"),
-        (&["--through", "direct", "--versus", "binary=/x"][..], 2, "bad-setting", "nbd"),
-        (&["--through", "direct", "--through", "nbd", "--versus", "through=nbd"][..], 2, "usage", "once"),
-        (&["--seconds", "soon"][..], 2, "usage", "seconds"),
-        (&["--pairs", "0", "--versus", "depth=1"][..], 2, "usage", "0"),
-        (&["--versus", "binary=/nowhere/braid"][..], 3, "no-such-file", "/nowhere/braid"),
-    ];
-    let folder = scratch.text("");
-    for (arguments, status, code, word) in refused {
-        let line = [&["bench", "--json", "--scratch", &folder], arguments].concat();
-        braid(&line).refused_naming(status, code, &[word]);
-        assert_empty(&scratch);
-    }
-    braid(&["bench", "--json", "--array", &scratch.text("nowhere")]).refused(3, "no-array");
-    assert_empty(&scratch);
 }
 
 #[test]

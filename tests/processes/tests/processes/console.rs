@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 use braid_processes::console::{blocks, mistake, pages, root, run_page};
-use std::sync::atomic::AtomicUsize;
+use braid_processes::each;
 
 /// Pages tested concurrently.
 const AT_ONCE: usize = 3;
@@ -34,19 +34,13 @@ fn the_pages_commands_do_what_the_pages_say() {
     let mut pages: Vec<_> = pages().into_iter().map(|page| (blocks(&read(&page)).unwrap_or_default(), page)).collect();
     pages.retain(|(blocks, _)| blocks.iter().any(|block| block.language == "console" && block.norun.is_none()));
     assert!(pages.len() > 5, "only {} pages have commands that are run", pages.len());
-    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some((blocks, page)) = pages.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let begun = Instant::now();
-                    let outcome = run_page(blocks);
-                    println!("{page}: {:.1?}", begun.elapsed());
-                    if outcome.status != Some(0) {
-                        wrong.lock().unwrap().push(format!("=== {page}\n{outcome}"));
-                    }
-                }
-            });
+    let wrong = Mutex::new(Vec::new());
+    each(&pages, AT_ONCE, |(blocks, page)| {
+        let begun = Instant::now();
+        let outcome = run_page(blocks);
+        println!("{page}: {:.1?}", begun.elapsed());
+        if outcome.status != Some(0) {
+            wrong.lock().unwrap().push(format!("=== {page}\n{outcome}"));
         }
     });
     let wrong = wrong.into_inner().unwrap();

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 use braid_base::checksum::crc32c;
 use braid_processes::nbd::ENOSPC;
-use braid_processes::scratch::{Mount, disk};
+use braid_processes::scratch::disk;
 
 const UNIT: usize = 65_536;
 /// The offsets of the two copies of the superblock.
@@ -47,54 +47,6 @@ fn corrupt(array: &Array, content: &[u8], blocks: &[usize]) -> (Vec<usize>, Path
 }
 
 #[test]
-fn a_device_of_another_array_is_refused_by_name() {
-    let (mut array, content) = written();
-    let (other, _) = written();
-    let (file, aside) = (array.device_file(2), array.scratch().path("aside"));
-    std::fs::rename(&file, &aside).expect("it can be moved");
-    std::fs::copy(other.device_file(2), &file).expect("it can be copied");
-    array.assert_start_refused(1, "wrong-array", &["device-2.braid"]);
-    // Another device of the same array is refused, too.
-    std::fs::copy(array.device_file(3), &file).expect("it can be copied");
-    let said = array.try_start(&[]).expect_err("it is another device").refused(1, "wrong-device");
-    assert!(said.contains("exchanged") && !said.contains("--degraded"), "{said}");
-    std::fs::remove_file(&file).expect("it can be removed");
-    array.assert_start_refused(3, "no-such-file", &["device-2.braid"]);
-    assert!(!file.exists(), "a missing device is not created again");
-    std::fs::rename(&aside, &file).expect("it can be moved back");
-    array.start(&[]);
-    array.assert_reads(0, &content);
-    // On a busy machine, the monitor may have marked it out while it was missing.
-    array.await_volume(0, "healthy");
-    array.assert_sound("vol0");
-}
-
-#[test]
-fn one_superblock_is_enough_and_without_both_a_device_is_refused() {
-    let (mut array, content) = written();
-    let file = array.device_file(1);
-    let damage = |copy| change(&file, copy, 512, |sector| sector[40] ^= 0xff);
-    for copy in COPIES {
-        // A start and an end rewrite both copies, so that a damaged copy does not remain until the other one is damaged, too.
-        damage(copy);
-        array.start(&[]);
-        array.assert_reads(0, &content);
-        array.down();
-    }
-    COPIES.into_iter().for_each(damage);
-    array.assert_start_refused(4, "superblock-damaged", &["device-1.braid"]);
-    braid(&["device", "inspect", path_text(&file), "--json"]).refused_naming(
-        4,
-        "superblock-damaged",
-        &["device-1.braid"],
-    );
-    // Nothing else was damaged: with the copies restored, everything is readable again.
-    COPIES.into_iter().for_each(damage);
-    array.start(&[]);
-    array.assert_reads(0, &content);
-}
-
-#[test]
 fn a_device_of_a_newer_format_and_a_file_that_is_none_are_refused() {
     let (mut array, content) = written();
     let file = array.device_file(4);
@@ -116,30 +68,6 @@ fn a_device_of_a_newer_format_and_a_file_that_is_none_are_refused() {
     array.assert_reads(0, &content);
     std::fs::write(array.scratch().path("none"), [0; 1 << 20]).expect("it can be written");
     braid(&["device", "serve", &array.scratch().text("none"), "--json"]).refused(1, "not-a-device");
-}
-
-#[test]
-fn a_device_in_use_is_left_alone() {
-    let array = Array::small();
-    for command in ["check", "serve"] {
-        braid(&["device", command, path_text(&array.device_file(0)), "--json"]).refused(1, "device-in-use");
-    }
-    Client::open(&array.nbd()).write(0, b"x").expect("the array continues");
-}
-
-#[test]
-fn a_truncated_device_is_refused_and_keeps_what_it_has() {
-    let (mut array, content) = written();
-    let file = array.device_file(0);
-    // After this offset there are only the copies of array.json.
-    let inspected = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();
-    let whole = number(&inspected["size_bytes"]);
-    let resize = |length| File::options().write(true).open(&file).and_then(|file| file.set_len(length));
-    resize(whole - 4096).expect("it can be cut");
-    array.assert_start_refused(4, "device-truncated", &[]);
-    resize(whole).expect("it can be prolonged");
-    array.start(&[]);
-    array.assert_reads(0, &content);
 }
 
 #[test]
@@ -305,16 +233,6 @@ fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
     drop(client);
     array.assert_sound("vol0");
     array.down();
-    mount.unmount();
-}
-
-#[test]
-fn a_start_that_fails_on_a_full_disk_leaves_nothing_behind() {
-    let scratch = Scratch::new();
-    let mount = Mount::new(&["-t", "tmpfs", "-o", "size=256k"], "tmpfs", &scratch.path("mnt"));
-    let dir = scratch.text("mnt/array");
-    braid(&["up", "--yes", "--dir", &dir, "--port", "0", "--json"]).refused(1, "disk-full");
-    assert!(!scratch.path("mnt/array").exists(), "it was not there before");
     mount.unmount();
 }
 

@@ -1,4 +1,4 @@
-//! Adding, taking out, replacing and removing devices of an array in use, by an operator or by spares; and operators' mistakes.
+//! Adding, taking out, replacing and removing devices of an array in use, by an operator or by spares.
 
 use crate::prelude::*;
 
@@ -95,55 +95,5 @@ fn a_spare_takes_the_place_of_a_device_that_stays_out() {
     array.kill();
     array.start(&[]);
     record.verify(&array.nbd());
-    array.assert_sound("vol0");
-}
-
-#[test]
-fn impossible_changes_are_refused_and_a_failed_device_is_readmitted() {
-    let array = Array::small();
-    let elsewhere = array.scratch().text("other.braid");
-    let uuid = "0c5f3b1e-52a1-4d6e-9d5e-4a3b2c1d0e0f";
-    braid(&["device", "create", &elsewhere, "--size", "64MiB", "--array-id", uuid, "--id", "2"]).done();
-    device(&array, &["replace", "2", &elsewhere]).refused_naming(1, "wrong-array", &[uuid, "--overwrite"]);
-    let used = array.dir().join("device-1.braid");
-    device(&array, &["replace", "2", path_text(&used), "--overwrite"]).refused(1, "disk-in-use");
-    device(&array, &["add", path_text(&used), "--overwrite"]).refused(1, "disk-in-use");
-    for command in ["add", "replace"] {
-        let number: &[&str] = if command == "replace" { &["2"] } else { &[] };
-        for missing in ["/dev/braid-no-such-disk", "/proc/self/braid"] {
-            device(&array, &[&[command], number, &[missing]].concat()).refused(3, "no-such-disk");
-            assert!(!Path::new(missing).exists());
-        }
-        // A file with the mark of XFS.
-        let file = array.scratch().path("xfs");
-        std::fs::write(&file, [&b"XFSB"[..], &[0; 8188]].concat()).expect("it can be written");
-        let message = device(&array, &[&[command], number, &[path_text(&file)]].concat()).refused(1, "file-exists");
-        assert!(message.contains("is a file, 8 KiB; it contains a file system (XFS)"), "{message}");
-        let overwrite = [&[command], number, &[path_text(&file), "--overwrite"]].concat();
-        device(&array, &overwrite).refused(2, "not-confirmed");
-        assert!(std::fs::read(&file).expect("it is there").starts_with(b"XFSB"));
-    }
-    device(&array, &["replace", "2", "--size", "16MiB"]).refused(1, "disk-too-small");
-    device(&array, &["replace", "2", "--with-spare"]).refused(3, "no-such-spare");
-    device(&array, &["replace", "9"]).refused(3, "no-such-device");
-    device(&array, &["remove", "spare"]).refused(3, "no-such-spare");
-    device(&array, &["remove", "4"]).refused_naming(1, "holds-volumes", &["'vol0'"]);
-    // A volume without redundancy would stop.
-    array.braid(&["volume", "create", "loose", "--size", "4MiB", "--layout", "raid0:5"]).done();
-    device(&array, &["fail", "1"]).refused_naming(1, "would-stop-volumes", &["'loose'", "--yes"]);
-    device(&array, &["fail", "1", "--yes"]).done();
-    array.await_volume(1, "unavailable");
-    device(&array, &["readmit", "1", "--wait"]).done();
-    array.braid(&["volume", "delete", "loose", "--yes"]).done();
-    let small = ["volume", "create", "names", "--attributes", "--size", "64KiB", "--layout", "raid1:2"];
-    assert!(array.braid(&small).refused(2, "bad-size").contains("128 KiB"));
-    assert_eq!(device(&array, &["fail", "1"]).done().json()["member_state"], "out");
-    for command in [&["fail", "3"][..], &["replace", "3"]] {
-        device(&array, command).refused_naming(1, "other-devices-needed", &["d1", "braid device readmit 1"]);
-    }
-    let list = listed(&array);
-    assert!(list["devices"][1]["member_state"] == "out" && list["devices"][1]["kept_out"] == true, "{list}");
-    array.braid(&["object", "list", "1"]).refused_naming(3, "device-out", &["braid device readmit 1"]);
-    assert_eq!(device(&array, &["readmit", "1", "--wait"]).done().json()["member_state"], "in");
     array.assert_sound("vol0");
 }

@@ -29,18 +29,6 @@ fn status_works_before_while_and_after_the_array_is_up() {
     let status = outcome.json();
     assert_eq!(status["up"], false);
     assert_eq!(status["volumes"][0]["state"], "not up");
-    for command in [
-        &["down"][..],
-        &["nbd"],
-        &["volume", "check", "vol0"],
-        &["volume", "delete", "vol0", "--yes"],
-        &["volume", "create", "more", "--size", "4MiB"],
-    ] {
-        array.braid(command).refused(3, "not-up");
-    }
-    let listed = array.braid(&["volume", "list"]).done().json();
-    assert_eq!(items(&listed["volumes"]).len(), 1, "nothing was begun: {listed}");
-    assert_eq!(listed["volumes"][0]["lifecycle"], "ready", "{listed}");
 }
 
 #[test]
@@ -89,30 +77,6 @@ fn an_interrupt_or_sigterm_ends_it_well_and_leaves_no_process() {
 }
 
 #[test]
-fn an_array_without_redundancy_is_made_when_that_is_confirmed_and_runs_in_the_background() {
-    let scratch = Scratch::new();
-    let dir = scratch.text("array");
-    let up = |more: &[&str]| {
-        let asked = ["up", "--dir", &dir, "--port", "0", "--json", "--devices", "1", "--background", "--size"];
-        braid(&[&asked[..], more].concat())
-    };
-    let said = up(&["1024TiB"]).refused(2, "not-confirmed");
-    assert!(["no redundancy (raid0:1)", "grow up to 1 PiB", "--yes"].iter().all(|it| said.contains(it)), "{said}");
-    assert!(!Path::new(&dir).exists(), "nothing was made");
-    let folder = ["--array", &dir];
-    for (more, created) in [(&["32MiB", "--yes"][..], true), (&["32MiB"], false)] {
-        let said = up(more).done().json();
-        assert_eq!((&said["created"], &said["ready"]), (&created.into(), &true.into()), "{said}");
-        let log = std::fs::metadata(text(&said["log"]));
-        assert!(log.is_ok_and(|log| log.is_file()), "{said}");
-        let status = braid(&[&["status", "--json"], &folder[..]].concat()).done().json();
-        assert_eq!((&status["ready"], &status["pid"]), (&true.into(), &said["pid"]));
-        braid(&[&["down"], &folder[..]].concat()).done();
-        gone(&[u32::try_from(number(&said["pid"])).expect("a process")]);
-    }
-}
-
-#[test]
 fn the_devices_end_with_a_supervisor_that_is_killed() {
     let mut array = Array::small();
     let pids = array.first_device_pids();
@@ -120,36 +84,6 @@ fn the_devices_end_with_a_supervisor_that_is_killed() {
     gone(&pids);
     array.start(&[]);
     array.assert_sound("vol0");
-}
-
-#[test]
-fn volumes_come_and_go_while_servers_run() {
-    let array = Array::small();
-    let (_host, other) = array.host();
-    let before = Client::open(&array.nbd());
-    assert_eq!(before.size, SMALL_BYTES);
-    let made = array.braid(&["volume", "create", "mirror", "--size", "8MiB", "--layout", "raid1:2"]).done().json();
-    assert_eq!(number(&made["volume"]["size_bytes"]), 8 << 20);
-    let content = noise(seed(), 100_000);
-    for uri in [text(&made["nbd"]), other.replace("/vol0", "/mirror")] {
-        let mut client = Client::open(&uri);
-        assert_eq!(client.size, 8 << 20);
-        client.write(777, &content).expect("a write works");
-    }
-    array.assert_sound("mirror");
-    let listed = array.braid(&["volume", "list"]).done().json();
-    let names: Vec<String> = items(&listed["volumes"]).iter().map(|v| text(&v["name"])).collect();
-    assert_eq!(names, ["vol0", "mirror"]);
-    let exports = tool("nbdinfo", &["--list", &other.replace("/vol0", "")]);
-    assert!(exports.contains("export=\"mirror\"") && exports.contains("export=\"vol0\""), "{exports}");
-    array.braid(&["volume", "delete", "mirror"]).refused(2, "not-confirmed");
-    array.braid(&["volume", "delete", "mirror", "--yes"]).done();
-    assert!(Client::try_open(&other.replace("/vol0", "/mirror")).is_err(), "a deleted volume is not served");
-    array.braid(&["volume", "info", "mirror"]).refused(3, "no-such-volume");
-    // A new volume of that name does not have the old one's content.
-    array.braid(&["volume", "create", "mirror", "--size", "8MiB", "--layout", "raid1:2"]).done();
-    let there = Client::open(&other.replace("/vol0", "/mirror")).read(0, 1 << 20).expect("a read works");
-    assert!(there.iter().all(|byte| *byte == 0));
 }
 
 #[test]
@@ -187,85 +121,16 @@ fn every_layout_keeps_its_parity() {
 }
 
 #[test]
-fn help_and_completions_work_without_an_array() {
-    for command in [
-        "up",
-        "down",
-        "status",
-        "volume",
-        "volume create",
-        "volume set-parity-site",
-        "volume map",
-        "volume check",
-        "device serve",
-        "nbd",
-        "lockd",
-        "mds",
-        "fs create",
-        "fs check",
-        "monitord",
-        "doctor",
-        "bench",
-    ] {
-        let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
-        let said = braid(&arguments).done().stdout;
-        assert!(said.contains("Usage: braid") && said.lines().count() > 8, "{command}: {said}");
-    }
-    for shell in ["bash", "zsh", "fish"] {
-        let script = braid(&["completions", shell]).done().stdout;
-        // The latter is an option of `braid sim attack`.
-        assert!(script.contains("volume") && script.contains("keep-going"), "{shell}");
-    }
-    assert!(braid(&["--version"]).done().stdout.starts_with("braid "));
-}
-
-#[test]
-fn a_second_up_says_so_and_disturbs_nothing() {
-    let array = Array::up(&SMALL);
-    let dir = array.dir().to_str().expect("plain");
-    braid(&["up", "--dir", dir, "--port", "0", "--json"]).refused_naming(
-        1,
-        "already-up",
-        &[&array.supervisor().pid().to_string(), "braid status"],
-    );
-    Client::open(&array.nbd()).write(0, b"still there").expect("the first one serves");
-    // A suspended supervisor counts as running.
-    signal(array.supervisor().pid(), Signal::STOP);
-    braid(&["up", "--dir", dir, "--port", "0", "--json"]).refused(1, "already-up");
-    signal(array.supervisor().pid(), Signal::CONT);
-    assert_eq!(Client::open(&array.nbd()).read(0, 11).expect("the first one serves"), b"still there");
-}
-
-#[test]
-fn a_second_up_is_refused_though_the_lock_of_the_first_was_removed() {
-    let mut array = Array::up(&SMALL);
-    let dir = array.dir().to_str().expect("plain").to_string();
-    let second = ["up", "--dir", &dir, "--port", "0", "--json"];
-    for supervisor in [Signal::STOP, Signal::CONT] {
-        // A suspended supervisor can't write the file again.
-        signal(array.supervisor().pid(), supervisor);
-        std::fs::remove_file(array.dir().join("up.lock")).expect("it exists");
-        braid(&second).refused_naming(1, "already-up", &[&array.supervisor().pid().to_string()]);
-        assert!(array.dir().join("run.json").exists(), "what the first one has published stays");
-        assert_eq!(array.status()["up"], true);
-    }
-    Client::open(&array.nbd()).write(0, b"still there").expect("the first one serves");
-    array.down();
-}
-
-#[test]
-fn a_new_volume_is_empty_though_its_number_was_another_s_before() {
+fn a_removed_list_of_processes_is_made_anew() {
     let array = Array::small();
-    let of = |volume: &str| array.nbd_of(volume);
-    array.braid(&["volume", "create", "old", "--size", "4MiB"]).done();
-    Client::open(&of("old")).write(0, &noise(seed(), 1 << 20)).expect("a write works");
-    // As in an older copy of the description, which does not contain the volume.
-    array.describe(|description| {
-        description["next_volume"] = description["volumes"][1]["id"].clone();
-        description["volumes"].as_array_mut().expect("volumes are listed").truncate(1);
-        description["revision"] = (number(&description["revision"]) + 1).into();
+    let mut client = Client::open(&array.nbd());
+    client.write(0, &[1; 4096]).expect("a write works");
+    std::fs::remove_file(array.dir().join("run.json")).expect("it can be removed");
+    let serves = |device: &Value| device["state"] == "serving";
+    array.await_status("all devices serve", |status| {
+        array.dir().join("run.json").exists() && status["devices"].as_array().is_some_and(|all| all.iter().all(serves))
     });
-    array.braid(&["volume", "create", "new", "--size", "4MiB"]).done();
-    let there = Client::open(&of("new")).read(0, 4 << 20).expect("a read works");
-    assert!(there.iter().all(|byte| *byte == 0), "nothing of the old volume is seen");
+    assert!(client.read(0, 4096).expect("a read works") == [1; 4096]);
+    let mut array = array;
+    array.down();
 }

@@ -3,7 +3,6 @@
 mod attribute_volumes; // structures on an attribute volume, while a device is lost for good
 mod bad_places; // disks that can't be written at some place
 mod bench; // `braid bench`: its metrics are correct, and it removes what it has created
-mod clients; // nbdinfo, nbdcopy, qemu-img, qemu-io, fio, libnbd
 mod clocks; // a wall clock that is ahead and is then corrected
 mod coherence; // every way of reading a file, on two mounts, against a model, and while another mount writes
 mod console; // the commands in README and pages
@@ -11,12 +10,11 @@ mod crashes; // `kill -9` of devices, servers, and all processes
 mod damage; // devices that are swapped, damaged, of a newer release, or full
 mod dead_devices; // devices that fail for good with their disks; rebuilding all of them
 mod devices; // adding, taking out, replacing and removing devices; spares
-mod doctor; // what `braid doctor` finds, and folders that others can change
+mod doctor; // what `braid doctor` finds in arrays that are down, about transactions and about clocks
 mod failures; // parts of the array are killed or suspended; what `status` shows
 mod file_system; // ext4 on a volume, through nbdfuse and a loop device
 mod files; // files of the library, on two mounts; metadata servers and mounts that are killed
 mod files_model; // a file system in memory
-mod folder_trouble; // a folder without inodes, on a read-only file system, or locked by a stopped process
 mod growth; // volumes and file systems that grow while they are used
 mod holds; // locks, tickets and leaders, while their device and their holders are killed
 mod hostile; // hostile peers at every socket of an array, while clients work
@@ -32,7 +30,6 @@ mod links; // a device whose link to the others is cut and restored
 mod metadata_histories; // the history of operations on names through two mounts, while a metadata server is killed
 mod metadata_servers; // file systems whose metadata servers are killed and replaced
 mod migration; // migration of volumes under load; the migrating process is killed
-mod mistakes; // users' mistakes, and the messages about them
 mod mounts; // a file system in two folders, while mounts and metadata servers are killed or suspended
 mod nodes; // nodes that are killed, suspended and fenced; arrays that are opened as nodes, and back
 mod objects; // objects and attributes, from the shell and from programs; devices that are killed meanwhile
@@ -46,8 +43,7 @@ mod recipes; // queues, lists and directories, while their device and the proces
 mod reconnects; // clients that reconnect while a device is suspended
 mod recording; // recordings of a device and a host, and their replay
 mod shards; // file systems with several metadata servers, one of which is killed under load
-mod state_from_devices; // loss of the monitor's state or of the whole folder, and recovery from the devices
 mod strangers; // garbage on ports, clients that vanish, devices that are suspended
 mod stuck_mounts; // a mount that answers, and does not give back a lock
 mod supervised; // supervised commands: how they end, and that all their processes end with them
-mod watching; // status, rebuild and events while devices fail, return and are rebuilt, and during scrubs
+mod transcripts; // pages with commands, what they say, and what they say about mistakes

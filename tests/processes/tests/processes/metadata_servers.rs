@@ -30,29 +30,6 @@ fn await_served(array: &Array, before: Option<u64>) -> u64 {
 }
 
 #[test]
-fn a_file_system_is_created_checked_and_deleted() {
-    let array = with_home(&[]);
-    let home = status(&array);
-    assert_eq!((&home["state"], &home["id"]), (&json!("serving"), &json!(1)));
-    assert_eq!((number(&home["content"]["inodes"]), number(&home["content"]["bytes"])), (1, 64 << 20));
-    assert_eq!(number(&home["content"]["free_bytes"]), 64 << 20);
-    array.braid(&["fs", "create", "home"]).refused(1, "file-system-exists");
-    let checked = array.braid(&["fs", "check", "home"]).done().json();
-    assert_eq!((&checked["sound"], &checked["findings"]), (&json!(true), &json!([])));
-    // The same process serves again.
-    assert_eq!(Some(await_served(&array, None)), home["pid"].as_u64());
-
-    array.braid(&["fs", "delete", "home"]).refused(2, "not-confirmed");
-    array.braid(&["fs", "delete", "home", "--yes"]).done();
-    array.braid(&["fs", "status", "home"]).refused(3, "no-such-file-system");
-    let rest = array.status();
-    assert_eq!((items(&rest["file_systems"]).len(), items(&rest["volumes"]).len()), (0, 1), "{rest:#}");
-    array.braid(&["fs", "create", "home", "--size", "64MiB"]).done();
-    assert_eq!(status(&array)["id"], 2, "numbers are not used again");
-    array.assert_sound("home.data");
-}
-
-#[test]
 fn volumes_of_a_file_system_are_not_for_programs() {
     let array = with_home(&[]);
     for name in ["home.data", "home.meta"] {
@@ -113,46 +90,6 @@ fn after_a_clean_stop_nobody_waits_for_a_lease() {
     await_served(&array, None);
     assert!(begun.elapsed() < Settings::default().host_lease, "{:?}", begun.elapsed());
     array.braid(&["fs", "check", "home"]).done();
-}
-
-#[test]
-fn without_room_the_largest_volumes_are_named() {
-    let array = Array::small();
-    array.braid(&["fs", "create", "home", "--size", "1GiB"]).refused_naming(2, "no-room", &["vol0 (32 MiB)"]);
-    let rest = array.status();
-    assert_eq!((items(&rest["file_systems"]).len(), items(&rest["volumes"]).len()), (0, 1), "{rest:#}");
-}
-
-#[test]
-fn a_creation_that_was_interrupted_is_begun_anew_or_removed() {
-    let mut array = with_home(&[]);
-    array.down();
-    array.describe(|description| description["file_systems"][0]["state"] = json!("creating"));
-    array.start(&[]);
-    assert_eq!(text(&status(&array)["state"]), "being created");
-    array.braid(&["fs", "check", "home"]).refused(1, "file-system-creating");
-    array.braid(&["fs", "create", "home", "--size", "32MiB"]).done();
-    assert_eq!(number(&status(&array)["content"]["bytes"]), 32 << 20);
-    array.down();
-    array.describe(|description| description["file_systems"][0]["state"] = json!("deleting"));
-    array.start(&[]);
-    let rest = array.status();
-    assert_eq!((items(&rest["file_systems"]).len(), items(&rest["volumes"]).len()), (0, 1), "{rest:#}");
-}
-
-#[test]
-fn a_new_array_may_have_a_file_system() {
-    let mut array = Array::up(&["--size", "512MiB", "--fs", "home"]);
-    assert_eq!(array.ready()["file_systems"], json!([{"name": "home"}]));
-    await_served(&array, None);
-    let listed = array.status();
-    let size = |index: usize| number(&listed["volumes"][index]["size_bytes"]);
-    let (volume, files) = (size(0), number(&listed["file_systems"][0]["size_bytes"]));
-    assert!(volume > files && files > volume / 2, "{volume} and {files} bytes");
-    array.down();
-    array.start(&["--fs", "home"]);
-    array.down();
-    array.try_start(&["--fs", "other"]).expect_err("it has another file system").refused(2, "arguments-differ");
 }
 
 /// The command that creates `home`, as a process of its own.

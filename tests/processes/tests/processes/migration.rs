@@ -60,18 +60,3 @@ fn a_migration_survives_a_kill_and_is_continued_or_undone() {
     load.go_on();
     load.assert_kept(&array, &[&other]);
 }
-
-#[test]
-fn a_volume_does_not_move_where_it_can_not() {
-    let array = up();
-    for (arguments, status, code) in [
-        (&["--layout", "raid5:4+1"][..], 2, "same-place"),
-        (&[], 2, "no-target"),
-        (&["--abort"], 2, "not-moving"),
-        (&["--devices", "0,1,9"], 3, "no-such-device"),
-        (&["--layout", "raid0:4"], 1, "cannot-move"),
-    ] {
-        array.braid(&[&["volume", "migrate", "vol0"][..], arguments].concat()).refused(status, code);
-    }
-    array.assert_sound("vol0");
-}

@@ -5,7 +5,6 @@ use crate::prelude::*;
 use rustix::process::{Pid, kill_process};
 use std::fs::{OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 
 pub const NAME: &str = "home";
@@ -166,119 +165,6 @@ impl Drop for Python {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-#[test]
-fn two_folders_show_the_same_files() {
-    let Some(mut mounts) = Mounts::new() else { return };
-    let (a, b) = (mounts.path(0, "file"), mounts.path(1, "file"));
-    let content: Vec<u8> = (0..3_000_001_u32).map(|number| (number % 251) as u8).collect();
-    fs::write(&a, &content).expect("it is written");
-    assert!(fs::read(&b).expect("it is read") == content);
-    let inode = fs::metadata(&a).expect("it exists").ino();
-    assert_eq!(fs::metadata(&b).expect("it exists").ino(), inode);
-
-    // Renaming over a file that is open, and removing it.
-    let held = open(&b);
-    fs::write(mounts.path(0, "new"), "new").expect("it is written");
-    fs::rename(mounts.path(0, "new"), &a).expect("it replaces the other");
-    assert_eq!(fs::read_to_string(&b).expect("it exists"), "new");
-    let mut tail = [0; 3];
-    held.read_exact_at(&mut tail, 2_999_998).expect("the file exists while it is open");
-    assert_eq!(tail[..], content[2_999_998..]);
-    assert_eq!(held.metadata().expect("it is open").nlink(), 0);
-    let other = open(&b);
-    fs::remove_file(&a).expect("it exists");
-    other.write_all_at(b"kept", 0).expect("it exists while it is open");
-    assert_eq!(errno(&fs::metadata(&b).expect_err("it has no name")), Some(Errno::NOENT));
-    drop((held, other));
-
-    let status = mounts.array.status();
-    let roles: Vec<String> = items(&status["hosts"]).iter().map(|host| text(&host["role"])).collect();
-    for directory in [0, 1].map(|mount| mounts.directory(mount)) {
-        assert!(roles.contains(&format!("mount {NAME} {directory}")), "{roles:?}");
-    }
-    let clients = || mounts.array.braid(&["fs", "status", NAME]).done().json()["file_systems"][0]["clients"].clone();
-    wait_until("both mounts in the status", RECOVERY, || clients().as_array().is_some_and(|all| all.len() == 2));
-    assert_eq!(clients()[0]["directory"], mounts.directory(0));
-
-    // A directory in which a program is, and which the other mount moves.
-    for name in ["from", "to"] {
-        fs::create_dir_all(mounts.path(0, name).join("moved/deep")).expect("it is new");
-        fs::write(mounts.path(0, name).join("name"), name).expect("it is written");
-    }
-    let inside = ["from/moved/deep", "from/moved"].map(|name| File::open(mounts.path(0, name)).expect("it is there"));
-    fs::rename(mounts.path(1, "from/moved"), mounts.path(1, "to/there")).expect("it is moved");
-    for (file, up) in inside.iter().zip(["../..", ".."]) {
-        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        assert_eq!(fs::read_to_string(path.join(up).join("name")).expect("it is there"), "to", "{up}");
-        assert!(fs::read_link(path).expect("it is open").starts_with(mounts.path(0, "to/there")));
-    }
-    drop(inside);
-    for name in ["from", "to"] {
-        fs::remove_dir_all(mounts.path(1, name)).expect("it is there");
-    }
-
-    // Each way to unmount.
-    let busy = open(&mounts.path(0, "busy"));
-    let refused = mounts.array.braid(&["fs", "unmount", mounts.directory(0)]).refused(1, "mount-in-use");
-    assert!(refused.contains("--force"), "{refused}");
-    mounts.array.braid(&["fs", "mount", NAME, mounts.directory(0)]).refused(1, "already-mounted");
-    drop(busy);
-    mounts.array.braid(&["fs", "unmount", mounts.directory(0)]).done();
-    assert_eq!(mounts.mounted(), [false, true]);
-    assert!(has_ended_within(mounts.pids[0], RECOVERY));
-    mounts.array.braid(&["fs", "unmount", mounts.directory(0)]).refused(3, "not-mounted");
-    mounts.mount(0);
-    assert_eq!(fs::read_dir(&mounts.directories[0]).expect("it can be read").count(), 1);
-    tool("umount", &[mounts.directory(0)]);
-    assert!(has_ended_within(mounts.pids[0], RECOVERY));
-    mounts.mount(0);
-    signal(mounts.pids[0], Signal::TERM);
-    assert!(has_ended_within(mounts.pids[0], RECOVERY));
-    assert_eq!(mounts.mounted(), [false, true]);
-    mounts.end();
-}
-
-#[test]
-fn unsuitable_mount_points_are_refused() {
-    let Some(mut mounts) = Mounts::new() else { return };
-    let full = mounts.array.scratch().path("full");
-    fs::create_dir_all(full.join("inside")).expect("it is new");
-    let mount = |name: &str, directory: &str| mounts.array.braid(&["fs", "mount", name, directory]);
-    mount(NAME, path_text(&full)).refused(2, "directory-not-empty");
-    mount(NAME, path_text(&full.join("missing"))).refused(3, "no-such-directory");
-    let file = full.join("file");
-    fs::write(&file, "").expect("it is written");
-    mount(NAME, path_text(&file)).refused(2, "not-a-directory");
-    mount("other", path_text(&full.join("inside"))).refused(3, "no-such-file-system");
-    // Nothing remains of several mounts if one fails.
-    let (inside, missing) = (full.join("inside"), full.join("missing"));
-    let both = ["fs", "mount", NAME, path_text(&inside), path_text(&missing)];
-    mounts.array.braid(&both).refused(3, "no-such-directory");
-    assert!(!fs::read_to_string("/proc/self/mounts").expect("a list").contains(path_text(&inside)));
-
-    // A mount in the foreground, which is found by its array, and ended with it.
-    let foreground = mounts.array.daemon("mount", &["fs", "mount", NAME, path_text(&inside), "--foreground"]);
-    assert_eq!(foreground.ready["directory"], path_text(&inside));
-    fs::write(inside.join("x"), "x").expect("it is mounted");
-    assert_eq!(foreground.end(Signal::INT), Some(0));
-    assert!(!inside.join("x").exists() && mounts.path(0, "x").exists());
-
-    // The folder of a process that was killed.
-    signal(mounts.pids[0], Signal::KILL);
-    assert!(has_ended_within(mounts.pids[0], RECOVERY));
-    wait_until("the mount is dead", RECOVERY, || {
-        fs::metadata(&mounts.directories[0]).is_err_and(|error| errno(&error) == Some(Errno::NOTCONN))
-    });
-    mounts.mount(0);
-    assert!(mounts.path(0, "x").exists());
-    signal(mounts.pids[0], Signal::KILL);
-    assert!(has_ended_within(mounts.pids[0], RECOVERY));
-    mounts.array.braid(&["fs", "unmount", mounts.directory(0)]).done();
-    assert_eq!(mounts.mounted(), [false, true]);
-    mounts.mount(0);
-    mounts.end();
 }
 
 #[test]
@@ -450,21 +336,6 @@ fn programs_go_on_when_the_metadata_server_is_killed() {
 }
 
 #[test]
-fn files_of_every_shard_are_opened_through_mounts() {
-    let Some(mounts) = Mounts::on_two_servers() else { return };
-    // The inodes of files in the root are in the second shard, and those of files in this directory in the first one.
-    fs::create_dir(mounts.path(0, "inner")).expect("it is new");
-    for name in ["file", "inner/file"] {
-        fs::write(mounts.path(0, name), name).expect("it is written");
-        assert_eq!(fs::read_to_string(mounts.path(1, name)).expect("it is there"), name);
-        let open = fs::File::open(mounts.path(1, name)).expect("it is there");
-        fs::remove_file(mounts.path(0, name)).expect("it is there");
-        assert_eq!(std::io::read_to_string(open).expect("it is open"), name);
-    }
-    mounts.end();
-}
-
-#[test]
 fn programs_go_on_when_one_of_two_metadata_servers_is_killed() {
     // The short form of this is the test of the library, in `shards`.
     if !soak() {
@@ -627,75 +498,6 @@ fn a_mount_that_was_suspended_is_fenced_and_goes_on() {
     mounts.end();
 }
 
-/// Each path on this machine that leads into the file system must be recognized: through a mount, a bind of it, and another namespace.
-#[test]
-fn a_copy_between_a_mount_and_its_file_system_changes_nothing() {
-    let Some(mounts) = Mounts::new() else { return };
-    let cp = |from: &Path, to: &str| mounts.array.braid(&["fs", "cp", "-r", path_text(from), to]);
-    let [file, tree] = ["file", "tree"].map(|name| mounts.path(0, name));
-    fs::write(&file, "content").expect("it is written");
-    fs::create_dir(&tree).expect("it is new");
-    fs::write(tree.join("inner"), "inner").expect("it is written");
-    let outer = mounts.array.scratch().path("outer");
-    let bind = outer.join("bind");
-    fs::create_dir_all(&bind).expect("it is new");
-    run("mount", &["--bind", mounts.directory(0), path_text(&bind)]);
-    let own = mounts.array.scratch().path("own");
-    fs::create_dir(&own).expect("it is new");
-    let mut command = Command::new("unshare");
-    command.arg("--mount").arg(braid_bin()).args(["fs", "mount", NAME, path_text(&own), "--foreground", "--array"]);
-    let mut elsewhere = command.arg(mounts.array.dir()).stdout(Stdio::null()).spawn().expect("it starts");
-    let other = PathBuf::from(format!("/proc/{}/root{}", elsewhere.id(), path_text(&own)));
-    wait_until("the other namespace is there", RECOVERY, || other.join("file").exists());
-    assert!(!own.join("file").exists());
-    for root in [mounts.path(1, ""), bind.clone(), other] {
-        cp(&root.join("file"), "home:/file").refused(1, "same-file");
-        mounts.array.braid(&["fs", "cp", "home:/file", path_text(&root.join("file"))]).refused(1, "same-file");
-        for into in ["home:/", "home:/tree", "home:/tree/new"] {
-            cp(&root.join("tree"), into).refused(2, "into-itself");
-        }
-    }
-    // The tree contains the mount, and the mount the copy: all but that is copied.
-    cp(&outer, "home:/all").refused(2, "into-itself");
-    assert_eq!(fs::read_to_string(mounts.path(1, "all/bind/tree/inner")).expect("it is there"), "inner");
-    assert!(!mounts.path(1, "all/bind/all").exists());
-    assert_eq!(fs::read_to_string(&file).expect("it is there"), "content");
-    assert_eq!(fs::read_dir(&tree).expect("it is there").count(), 1);
-    signal(elsewhere.id(), Signal::TERM);
-    elsewhere.wait().expect("it ends");
-    run("umount", &[path_text(&bind)]);
-    mounts.end();
-}
-
-/// A mount in a container, whose number there is that of a program here.
-#[test]
-fn a_mount_in_a_container_is_ended_and_no_program_that_has_its_number_here() {
-    let Some(mounts) = Mounts::new() else { return };
-    let mut stranger = Command::new("sleep").arg("600").spawn().expect("it starts");
-    let own = mounts.array.scratch().path("own");
-    fs::create_dir(&own).expect("it is new");
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
-    command.args(["echo $0 > /proc/sys/kernel/ns_last_pid; \"$@\" & wait", &(stranger.id() - 1).to_string()]);
-    command.arg(braid_bin()).args(["fs", "mount", NAME, path_text(&own), "--foreground", "--array"]);
-    let mut container = command.arg(mounts.array.dir()).stdout(Stdio::null()).spawn().expect("it starts");
-    let hosts = || items(&mounts.array.braid(&["host", "list"]).done().json()["hosts"]).to_vec();
-    let in_container = || hosts().into_iter().find(|host| host["directory"] == path_text(&own));
-    wait_until("it is mounted in the container", RECOVERY, || in_container().is_some());
-    let host = in_container().expect("it is mounted");
-    assert_eq!((number(&host["pid"]), &host["elsewhere"]), (u64::from(stranger.id()), &true.into()), "{host}");
-
-    let refused = mounts.array.braid(&["fs", "unmount", "--force", path_text(&own)]).refused(3, "not-mounted");
-    assert!(refused.contains("another container"), "{refused}");
-    let name = format!("h{}", host["generation"]);
-    mounts.array.braid(&["status", "--pid", &name]).refused(3, "no-such-process");
-    mounts.end();
-    container.wait().expect("it ends with its mount");
-    assert!(stranger.try_wait().expect("it is a child").is_none(), "it was not signalled");
-    stranger.kill().expect("it runs");
-    stranger.wait().expect("it ends");
-}
-
 #[test]
 fn mounts_outlive_sigterm_of_up_and_end_with_down() {
     let Some(mut mounts) = Mounts::new() else { return };
@@ -705,24 +507,4 @@ fn mounts_outlive_sigterm_of_up_and_end_with_down() {
     mounts.array.start(&[]);
     assert_eq!(fs::read_to_string(mounts.path(1, "file")).expect("it is read"), "before");
     mounts.end();
-}
-
-#[test]
-fn commands_in_a_copy_of_a_running_array_leave_its_mounts_alone() {
-    let Some(mounts) = Mounts::new() else { return };
-    let (dir, copy) = (path_text(mounts.array.dir()).to_string(), mounts.array.scratch().text("copy"));
-    run("cp", &["-a", &dir, &copy]).done();
-    let in_copy = |words: &[&str]| run(path_text(&braid_bin()), &[words, &["--array", &copy, "--json"]].concat());
-    in_copy(&["down"]).refused(3, "not-up");
-    let status = in_copy(&["status"]).json();
-    assert!(status["hosts"].as_array().is_some_and(|hosts| hosts.iter().all(|host| host["live"] == false)), "{status}");
-    let found = in_copy(&["doctor"]).stdout;
-    assert!(found.contains("is a copy of the array in") && found.contains(&dir), "{found}");
-    let up = ["up", "--port", "0"];
-    in_copy(&up).refused_naming(2, "not-confirmed", &[&dir]);
-    in_copy(&[&up[..], &["--yes", "--background"]].concat()).done();
-    in_copy(&["down"]).done();
-    fs::write(mounts.directories[0].join("there"), "still").expect("the mount serves");
-    assert_eq!(fs::read_to_string(mounts.directories[1].join("there")).expect("so does the other"), "still");
-    assert!(mounts.pids.iter().all(|pid| !has_ended_within(*pid, Duration::ZERO)));
 }

@@ -304,16 +304,3 @@ fn a_server_of_a_shard_that_is_started_by_hand_is_found_at_its_address() {
     assert_eq!(other.ended(), Some(1), "it has lost the shard");
     array.assert_files_sound(NAME);
 }
-
-#[test]
-fn options_for_several_servers_are_refused_with_one() {
-    let array = Array::up(&["--size", "256MiB", "--volume", "vol0:1MiB"]);
-    array.braid(&["fs", "create", NAME, "--placement", "spread"]).refused(2, "one-server");
-    array.braid(&["fs", "create", NAME, "--servers", "9"]).refused(2, "bad-servers");
-    array.braid(&["fs", "create", NAME, "--size", "64MiB"]).done();
-    array.braid(&["fs", "set-commit-protocol", NAME, "prn"]).refused_naming(2, "one-server", &["--servers"]);
-    let shown = status(&array);
-    assert_eq!((&shown["commit_protocol"], shown["servers"].as_array().map(Vec::len)), (&Value::Null, Some(1)));
-    let description = std::fs::read_to_string(array.dir().join("array.json")).expect("it can be read");
-    assert!(!description.contains("shards"), "earlier builds can read it: {description}");
-}

@@ -10,25 +10,6 @@ const TICKS: &str = r#"setsid sh -c 'trap "" TERM; while :; do echo tick >> $LOG
 const TICKS_ABANDONED: &str = r#"sh -c 'setsid sh -c "while :; do echo tick >> $LOG; sleep 0.02; done" &'; sleep 60"#;
 
 #[test]
-fn the_status_is_the_command_s() {
-    let array = array();
-    let braid = |words: &[&str]| {
-        let status = Command::new(braid_bin()).args(words).env("BRAID_ARRAY", array.dir()).status();
-        status.expect("it can be started").code()
-    };
-    let run = |words: &[&str]| braid(&[&["recipe", "lock", "run", "1:1", "9.1", "--"], words].concat());
-    assert_eq!(run(&["true"]), Some(0));
-    assert_eq!(run(&["sh", "-c", "exit 3"]), Some(3));
-    assert_eq!(run(&["sh", "-c", "kill -9 $$"]), Some(128 + 9));
-    assert_eq!(run(&["/etc/passwd"]), Some(126));
-    assert_eq!(run(&["./there-is-none"]), Some(127));
-    array.braid(&["object", "create", "1:2"]).done();
-    array.braid(&["recipe", "queue", "put", "1:2", "resize"]).done();
-    let work = ["recipe", "queue", "work", "1:2", "--items", "1", "--", "sh", "-c", "test $(cat) = resize"];
-    assert_eq!(braid(&work), Some(0));
-}
-
-#[test]
 fn processes_started_by_a_command_end_with_it() {
     let array = array();
     for (script, terminal) in [(TICKS, false), (TICKS_ABANDONED, false), (TICKS, true)] {
