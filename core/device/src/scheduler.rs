@@ -155,8 +155,8 @@ impl Scheduler {
         for id in self.order.waiting.in_order() {
             let waiting = self.order.waiting.get(id).expect("just listed");
             let Waiting { stamp, policy, object, blocks, .. } = waiting;
-            let is_blocked = self.order.ledger.table().is_blocked(id, *stamp, policy, *object, blocks);
-            assert!(is_blocked, "every waiting request has a blocker: {id}");
+            let mut blockers = self.order.ledger.table().blockers(id, *stamp, policy, *object, blocks);
+            assert!(blockers.next().is_some(), "every waiting request has a blocker: {id}");
         }
     }
 }

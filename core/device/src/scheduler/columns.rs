@@ -39,7 +39,7 @@ use braid_wire::{Failure, Partial, Progress, Refusal, Reply, Step};
 use check::check;
 use early_partials::EarlyPartials;
 use execution::Execution;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The columns that a device is executing, and early partials.
 #[derive(Clone, Debug, Default)]
@@ -111,13 +111,13 @@ impl Columns {
         let execution = self.executions.get(&id).expect("its column is being executed");
         let Execution { stamp, object, policy, .. } = *execution;
         let blocks = execution.reads.clone();
-        let blockers = order.ledger.table().blockers(id, stamp, policy, object, &blocks);
+        let blockers: BTreeSet<_> = order.ledger.table().blockers(id, stamp, policy, object, &blocks).collect();
         if !blockers.is_empty() || order.reading.len() >= limits::WAITING_MAX {
             if let Some(transaction) = order.ledger.get_mut(id) {
                 transaction.waited = true;
             }
             let waiting = Waiting { stamp, policy, object, blocks, request: WaitingRequest::Execute };
-            if blockers.is_empty() || !order.wait(cx, id, waiting, &blockers) {
+            if blockers.is_empty() || !order.wait(cx, id, waiting, blockers) {
                 self.end(cx, order, id);
                 cx.refuse(id, Step::Execute, Refusal::Busy);
             }

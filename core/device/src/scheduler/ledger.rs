@@ -146,13 +146,13 @@ impl Ledger {
 
     /// Tells the hosts of `blockers` that a request waits for them. If a host can't act on that yet, it is told when it
     /// can.
-    pub fn want(&mut self, cx: &mut Ctx, blockers: &[TransactionId]) {
+    pub fn want(&mut self, cx: &mut Ctx, blockers: impl IntoIterator<Item = TransactionId>) {
         for blocker in blockers {
-            let transaction = self.transactions.get_mut(*blocker).expect("a blocker is known");
+            let transaction = self.transactions.get_mut(blocker).expect("a blocker is known");
             let reads = transaction.state == State::Prewritten && transaction.only_locks();
             let first = !std::mem::replace(&mut transaction.wanted, true);
             if first && (reads || transaction.state == State::Prepared) {
-                cx.answer(blocker.host, Reply::Blocked { transaction: *blocker });
+                cx.answer(blocker.host, Reply::Blocked { transaction: blocker });
             }
         }
     }

@@ -73,7 +73,7 @@ impl Scheduler {
                 self.order.ledger.get_mut(id).expect("just taken in").waited = true;
                 let reads = ReadRequest { waited: true, ..reads };
                 self.locks.wait(id, step, reads, cx.now.time.after(cx.settings.lock_timeout));
-                self.order.ledger.want(cx, &blockers);
+                self.order.ledger.want(cx, blockers);
             }
         }
     }

@@ -56,7 +56,8 @@ impl Order {
         if step == Step::Prewrite && self.ledger.is_suspect(read.object, &read.extents) {
             return self.refuse_reading(cx, id, step, Refusal::Suspect);
         }
-        let blockers = self.ledger.table().blockers(id, stamp, policy, read.object, &read.extents);
+        let blockers: BTreeSet<_> =
+            self.ledger.table().blockers(id, stamp, policy, read.object, &read.extents).collect();
         if blockers.is_empty() && self.reading.len() < limits::WAITING_MAX {
             if by_stamps {
                 self.stamps.raise(cx.now.time, read.object, &read.extents, Access::Read, stamp);
@@ -65,7 +66,7 @@ impl Order {
         }
         let (object, blocks) = (read.object, read.extents.clone());
         let request = WaitingRequest::Read(ReadRequest { waited: true, ..read });
-        if !blockers.is_empty() && self.wait(cx, id, Waiting { stamp, policy, object, blocks, request }, &blockers) {
+        if !blockers.is_empty() && self.wait(cx, id, Waiting { stamp, policy, object, blocks, request }, blockers) {
             return;
         }
         self.refuse_reading(cx, id, step, Refusal::Busy);
@@ -88,12 +89,12 @@ impl Order {
         // Only what is aborted before its blocks are known has no policy.
         let policy = transaction.policy.expect("a pre-write is on a known object");
         let ranges = transaction.ranges.clone();
-        let blockers = self.ledger.table().blockers(id, stamp, policy, intent.object, &ranges);
+        let blockers: BTreeSet<_> = self.ledger.table().blockers(id, stamp, policy, intent.object, &ranges).collect();
         if !blockers.is_empty() {
             self.ledger.get_mut(id).expect("it was pre-written").waited = true;
             let request = WaitingRequest::Write(intent, mode);
             let object = self.ledger.get(id).expect("it was pre-written").object;
-            if !self.wait(cx, id, Waiting { stamp, policy, object, blocks: ranges, request }, &blockers) {
+            if !self.wait(cx, id, Waiting { stamp, policy, object, blocks: ranges, request }, blockers) {
                 if cx.is_unannounced(object) {
                     self.put_off(cx, id);
                 } else {
@@ -122,7 +123,13 @@ impl Order {
     }
 
     /// Puts a request aside until `blockers` are decided.
-    pub fn wait(&mut self, cx: &mut Ctx, id: TransactionId, waiting: Waiting, blockers: &[TransactionId]) -> bool {
+    pub fn wait(
+        &mut self,
+        cx: &mut Ctx,
+        id: TransactionId,
+        waiting: Waiting,
+        blockers: BTreeSet<TransactionId>,
+    ) -> bool {
         if !self.waiting.push(id, waiting) {
             return false;
         }

@@ -190,7 +190,7 @@ impl Scheduler {
         // An earlier request of this pass may have ended it.
         let Some(waiting) = self.order.waiting.get(id) else { return };
         let Waiting { stamp, policy, object, blocks, .. } = waiting;
-        if self.order.ledger.table().is_blocked(id, *stamp, policy, *object, blocks) {
+        if self.order.ledger.table().blockers(id, *stamp, policy, *object, blocks).next().is_some() {
             return;
         }
         let Waiting { stamp, policy, request, .. } = self.order.waiting.take(id).expect("just seen");

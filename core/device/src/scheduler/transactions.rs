@@ -232,38 +232,13 @@ impl Transactions {
         }
     }
 
-    /// The undecided transactions, other than `own`, that a request on these blocks waits for. With timestamps these
-    /// are all with lower stamps. With locks, which exclude other transactions, they are those whose host released its
-    /// lock before their commit arrived.
+    /// The undecided transactions, other than `own`, that a request on these blocks waits for; once for each range that
+    /// they share with it. With timestamps these are all with lower stamps. With locks, which exclude other transactions,
+    /// they are those whose host released its lock before their commit arrived.
+    ///
+    /// They are found one by one: each waiting request is tested whenever claims are released, and thousands of requests
+    /// may wait for thousands of transactions on one block.
     pub fn blockers(
-        &self,
-        own: TransactionId,
-        stamp: Stamp,
-        policy: &Policy,
-        object: ObjectId,
-        ranges: &[BlockRange],
-    ) -> Vec<TransactionId> {
-        let mut blockers: Vec<_> = self.in_the_way(own, stamp, policy, object, ranges).collect();
-        blockers.sort_unstable();
-        blockers.dedup();
-        blockers
-    }
-
-    /// True if there are any blockers. It stops at the first: each waiting request is tested whenever claims are
-    /// released, and thousands of requests may wait for thousands of transactions on one block.
-    pub fn is_blocked(
-        &self,
-        own: TransactionId,
-        stamp: Stamp,
-        policy: &Policy,
-        object: ObjectId,
-        ranges: &[BlockRange],
-    ) -> bool {
-        self.in_the_way(own, stamp, policy, object, ranges).next().is_some()
-    }
-
-    /// The blockers, once for each range that they share with the request.
-    fn in_the_way(
         &self,
         own: TransactionId,
         stamp: Stamp,
