@@ -121,6 +121,13 @@ impl Bench {
     }
 }
 
+/// A bench, and a transaction of the first host.
+fn with_one() -> (Bench, Stamp, TransactionId) {
+    let bench = Bench::new();
+    let stamp = bench.stamp(FIRST, 1);
+    (bench, stamp, id(2, stamp))
+}
+
 fn id(sequence: u64, stamp: Stamp) -> TransactionId {
     TransactionId { host: stamp.host, sequence }
 }
@@ -163,6 +170,11 @@ fn to_prepare(decisions: &[Decision]) -> Vec<TransactionId> {
         _ => None,
     };
     decisions.iter().filter_map(prepared).collect()
+}
+
+/// A write whose pre-write is not there.
+fn refused(transaction: TransactionId) -> Decision {
+    Decision::Refuse { transaction, step: Step::Write, refusal: Refusal::NoPrewrite }
 }
 
 const BLOCK: BlockRange = BlockRange { start: 0, count: 1 };
@@ -211,22 +223,17 @@ fn a_write_waits_for_a_lower_one_and_goes_on_when_that_is_committed() {
 
 #[test]
 fn a_resolved_prewrite_gets_an_abort_promise_against_its_write() {
-    let mut bench = Bench::new();
-    let stamp = bench.stamp(FIRST, 1);
+    let (mut bench, stamp, transaction) = with_one();
     bench.say(prewrite(STAMPED, 2, stamp, BLOCK));
-    let transaction = id(2, stamp);
     let vote = Reply::Vote { transaction, vote: Vote::NeverPrepared };
     let decided = bench.say(Command::Resolve { transaction, stamp });
     assert_eq!(decided, [Decision::Answer { host: SECOND_HOST, reply: vote }]);
-    let refused = Decision::Refuse { transaction, step: Step::Write, refusal: Refusal::NoPrewrite };
-    assert_eq!(bench.say(write(STAMPED, 2, stamp, BLOCK)), [refused]);
+    assert_eq!(bench.say(write(STAMPED, 2, stamp, BLOCK)), [refused(transaction)]);
 }
 
 #[test]
 fn an_abort_that_overtakes_its_intent_is_decided_when_that_is_there() {
-    let mut bench = Bench::new();
-    let stamp = bench.stamp(FIRST, 1);
-    let transaction = id(2, stamp);
+    let (mut bench, stamp, transaction) = with_one();
     bench.say(prewrite(STAMPED, 2, stamp, BLOCK));
     bench.say(write(STAMPED, 2, stamp, BLOCK));
     assert_eq!(bench.say(Command::Decide { transaction, stamp, outcome: Outcome::Abort }), []);
@@ -252,10 +259,8 @@ fn an_intent_announces_its_write_and_is_refused_below_a_read() {
 
 #[test]
 fn a_write_that_takes_effect_on_arrival_is_refused_without_its_prewrite() {
-    let mut bench = Bench::new();
-    let stamp = bench.stamp(FIRST, 1);
-    let refused = Decision::Refuse { transaction: id(2, stamp), step: Step::Write, refusal: Refusal::NoPrewrite };
-    assert_eq!(bench.say(write(ARRIVING, 2, stamp, BLOCK)), [refused]);
+    let (mut bench, stamp, transaction) = with_one();
+    assert_eq!(bench.say(write(ARRIVING, 2, stamp, BLOCK)), [refused(transaction)]);
 }
 
 fn retract(sequence: u64, stamp: Stamp) -> Command {
@@ -268,29 +273,23 @@ fn aborted(transaction: TransactionId) -> Decision {
 
 #[test]
 fn a_retracted_intent_is_undone_and_a_late_copy_of_its_write_refused() {
-    let mut bench = Bench::new();
-    let stamp = bench.stamp(FIRST, 1);
-    let transaction = id(2, stamp);
+    let (mut bench, stamp, transaction) = with_one();
     bench.say(write(STAMPED, 2, stamp, BLOCK));
     bench.prepared(transaction);
     assert_eq!(bench.say(retract(2, stamp)), [Decision::Abort(transaction)]);
     assert_eq!(bench.decide(|scheduler, cx| scheduler.on_aborted(cx, transaction)), [aborted(transaction)]);
-    let refused = Decision::Refuse { transaction, step: Step::Write, refusal: Refusal::NoPrewrite };
-    assert_eq!(bench.say(write(STAMPED, 2, stamp, BLOCK)), [refused]);
+    assert_eq!(bench.say(write(STAMPED, 2, stamp, BLOCK)), [refused(transaction)]);
     // Its write may be later than the retraction.
     let stamp = bench.stamp(FIRST, 2);
     let transaction = id(3, stamp);
     assert_eq!(bench.say(retract(3, stamp)), [aborted(transaction)]);
-    let refused = Decision::Refuse { transaction, step: Step::Write, refusal: Refusal::NoPrewrite };
-    assert_eq!(bench.say(write(STAMPED, 3, stamp, BLOCK)), [refused]);
+    assert_eq!(bench.say(write(STAMPED, 3, stamp, BLOCK)), [refused(transaction)]);
 }
 
 /// Two hosts must not hear different things of one intent.
 #[test]
 fn a_resolver_that_waits_for_an_intent_hears_of_its_retraction() {
-    let mut bench = Bench::new();
-    let stamp = bench.stamp(FIRST, 1);
-    let transaction = id(2, stamp);
+    let (mut bench, stamp, transaction) = with_one();
     bench.say(write(STAMPED, 2, stamp, BLOCK));
     assert_eq!(bench.say(Command::Resolve { transaction, stamp }), []);
     assert_eq!(bench.say(retract(2, stamp)), []);
@@ -302,9 +301,7 @@ fn a_resolver_that_waits_for_an_intent_hears_of_its_retraction() {
 
 #[test]
 fn an_intent_that_another_host_knows_of_is_not_retracted() {
-    let mut bench = Bench::new();
-    let stamp = bench.stamp(FIRST, 1);
-    let transaction = id(2, stamp);
+    let (mut bench, stamp, transaction) = with_one();
     bench.say(write(STAMPED, 2, stamp, BLOCK));
     bench.prepared(transaction);
     bench.say(Command::Resolve { transaction, stamp });
@@ -316,9 +313,7 @@ fn an_intent_that_another_host_knows_of_is_not_retracted() {
 #[test]
 fn a_late_copy_of_a_retraction_does_not_undo_what_its_host_has_heard_to_be_prepared() {
     for asks_early in [false, true] {
-        let mut bench = Bench::new();
-        let stamp = bench.stamp(FIRST, 1);
-        let transaction = id(2, stamp);
+        let (mut bench, stamp, transaction) = with_one();
         let ask = |scheduler: &mut Scheduler, cx: &mut Ctx| {
             scheduler.on_command(cx, FIRST, Command::Resolve { transaction, stamp });
         };

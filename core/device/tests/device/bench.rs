@@ -73,6 +73,12 @@ impl Bench {
         bench
     }
 
+    /// The same with transactions of hosts: each with its number, and a stamp so many microseconds from now.
+    pub fn with_actors<const N: usize>(self, actors: [(Generation, u64, i64); N]) -> (Bench, [Actor; N]) {
+        let actors = actors.map(|(host, sequence, micros)| actor(&self, host, sequence, micros));
+        (self, actors)
+    }
+
     /// A device that is started for the first time.
     pub fn started(has_monitor: bool) -> Bench {
         let config = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
@@ -403,6 +409,16 @@ pub fn accepted(actor: Actor) -> Option<Reply> {
 /// The answer to a write that had not to wait.
 pub fn written(actor: Actor) -> Option<Reply> {
     Some(Reply::Written { transaction: actor.id, waited: false })
+}
+
+/// The answer to a request that is refused.
+pub fn refused(actor: Actor, step: Step, refusal: Refusal) -> Option<Reply> {
+    Some(Reply::Refused { transaction: actor.id, step, refusal })
+}
+
+/// The answer to a request that fails.
+pub fn failed(actor: Actor, step: Step, failure: Failure) -> Option<Reply> {
+    Some(Reply::Failed { transaction: actor.id, step, failure })
 }
 
 /// Creates an object without absent blocks.

@@ -28,8 +28,7 @@ fn read_now(bench: &mut Bench, sequence: u64) -> Vec<u8> {
 #[test]
 fn a_commit_that_its_host_declared_over_before_is_forgotten_with_the_resolution() {
     for (settled, silent) in [(false, false), (true, false), (true, true)] {
-        let mut bench = Bench::new();
-        let writer = actor(&bench, A, 1, 0);
+        let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
         prepare(&mut bench, writer, 1);
         if settled {
             bench.settle(A, 2);
@@ -53,16 +52,14 @@ fn a_commit_that_its_host_declared_over_before_is_forgotten_with_the_resolution(
 #[test]
 fn a_promise_never_to_prepare_is_kept() {
     for restarted in [false, true] {
-        let mut bench = Bench::new();
-        let writer = actor(&bench, A, 1, 0);
+        let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
         assert_eq!(vote_on(&mut bench, writer), Vote::NeverPrepared);
         if restarted {
             bench.restart();
         }
         // The pre-write was delayed, not lost.
         for (command, expected) in [(writer.prewrite(BLOCK), Step::Prewrite), (writer.write(BLOCK, 1), Step::Write)] {
-            bench.say(A, command);
-            let Some(Reply::Refused { step, refusal, .. }) = bench.hear(A) else { panic!("it is refused") };
+            let Some(Reply::Refused { step, refusal, .. }) = bench.ask(A, command) else { panic!("it is refused") };
             assert!(step == expected && matches!(refusal, Refusal::TooLate { .. }), "{step:?} {refusal:?}");
         }
     }
@@ -81,8 +78,7 @@ fn an_abort_promise_for_a_stamp_of_next_year_is_not_made() {
 
 #[test]
 fn a_prewrite_that_was_asked_about_is_never_prepared() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.ask(A, writer.prewrite(BLOCK));
     assert_eq!(vote_on(&mut bench, writer), Vote::NeverPrepared);
     assert!(matches!(bench.ask(A, writer.write(BLOCK, 1)), Some(Reply::Refused { step: Step::Write, .. })));
@@ -109,8 +105,7 @@ fn a_write_refused_for_want_of_its_prewrite_is_refused_for_ever() {
 #[test]
 fn a_retraction_outlives_a_restart() {
     for restarted in [false, true] {
-        let mut bench = Bench::new();
-        let writer = actor(&bench, A, 1, 0);
+        let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
         // The first copy waits until such stamps are reserved: after a restart the device knows nothing else of it.
         bench.say(A, writer.retract());
         bench.run_disk();
@@ -128,8 +123,7 @@ fn a_retraction_outlives_a_restart() {
 
 #[test]
 fn a_recovered_intent_is_not_retracted_for_others_may_know_of_it() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.say(A, writer.write(BLOCK, 1));
     bench.run_disk();
     assert!(matches!(bench.hear(A), Some(Reply::Written { .. })));
@@ -140,8 +134,7 @@ fn a_recovered_intent_is_not_retracted_for_others_may_know_of_it() {
 #[test]
 fn an_intent_outlives_a_restart_and_can_be_decided_either_way() {
     for (outcome, expected) in [(Outcome::Commit, 8), (Outcome::Abort, 4)] {
-        let mut bench = Bench::new();
-        let before = actor(&bench, A, 1, 0);
+        let (mut bench, [before]) = Bench::new().with_actors([(A, 1, 0)]);
         prepare(&mut bench, before, 4);
         bench.say_with(A, vec![1], Command::Heartbeat);
         let writer = actor(&bench, A, 2, 10);
@@ -161,8 +154,7 @@ fn an_intent_outlives_a_restart_and_can_be_decided_either_way() {
 
 #[test]
 fn a_prewrite_does_not_outlive_a_restart_and_its_write_is_refused() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.say(A, writer.prewrite(BLOCK));
     bench.restart();
     assert!(matches!(bench.ask(A, writer.write(BLOCK, 1)), Some(Reply::Refused { step: Step::Write, .. })));
@@ -172,8 +164,7 @@ fn a_prewrite_does_not_outlive_a_restart_and_its_write_is_refused() {
 
 #[test]
 fn a_read_before_a_restart_still_holds_off_writes_below_it() {
-    let mut bench = Bench::new();
-    let (late, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    let (mut bench, [late, reader]) = Bench::new().with_actors([(A, 1, 0), (B, 1, 10)]);
     assert_eq!(fills(&bench.ask(B, reader.read(BLOCK)).expect("an answer")), [0]);
     bench.restart();
     assert!(matches!(bench.ask(A, late.prewrite(BLOCK)), Some(Reply::Refused { step: Step::Prewrite, .. })));
@@ -181,8 +172,7 @@ fn a_read_before_a_restart_still_holds_off_writes_below_it() {
 
 #[test]
 fn a_decision_is_remembered_until_it_is_settled() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     prepare(&mut bench, writer, 8);
     bench.say_with(A, vec![1], Command::Heartbeat);
     bench.pass(Duration::from_millis(50));
@@ -195,8 +185,7 @@ fn a_decision_is_remembered_until_it_is_settled() {
 
 #[test]
 fn a_commit_is_confirmed_once_it_is_durable() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     prepare(&mut bench, writer, 8);
     bench.stalled = true;
     bench.say_with(A, vec![1], Command::Heartbeat);
@@ -214,8 +203,7 @@ fn a_commit_is_confirmed_once_it_is_durable() {
 
 #[test]
 fn undecided_writes_of_a_silent_host_are_named_to_the_others() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     prepare(&mut bench, writer, 8);
     let mut named = Vec::new();
     for heartbeat in 0..12 {

@@ -234,8 +234,7 @@ fn a_column_that_its_host_retracts_is_forgotten_with_what_it_gathered() {
     assert!(matches!(bench.ask(A, writer.retract()), Some(Reply::Decided { .. })));
     bench.arrive(TWO, partial(writer, data(ROW, 2)));
     bench.say(A, execute(writer, gathers(Base::Zeros)));
-    let refused = Reply::Refused { transaction: writer.id, step: Step::Execute, refusal: Refusal::NoPrewrite };
-    assert_eq!((bench.hear(A), bench.hear(A)), (Some(refused), None));
+    assert_eq!((bench.hear(A), bench.hear(A)), (refused(writer, Step::Execute, Refusal::NoPrewrite), None));
     fill(&mut bench, 2, 10, 7);
     assert_eq!(read_now(&mut bench, 1), [7]);
 }
@@ -319,9 +318,9 @@ fn columns_that_do_not_fit_together_are_refused() {
     let mut bench = Bench::new();
     for (sequence, column) in bad.into_iter().enumerate() {
         let writer = actor(&bench, sequence as u64 + 1, sequence as i64);
-        bench.say(A, execute(writer, column.clone()));
-        let failed = Reply::Failed { transaction: writer.id, step: Step::Execute, failure: Failure::Malformed };
-        assert_eq!((bench.hear(A), bench.partials.len()), (Some(failed), 0), "{column:?}");
+        let reply = bench.ask(A, execute(writer, column.clone()));
+        assert_eq!(reply, failed(writer, Step::Execute, Failure::Malformed), "{column:?}");
+        assert_eq!(bench.partials.len(), 0, "{column:?}");
     }
 }
 

@@ -66,9 +66,7 @@ fn a_pre_write_for_which_others_wait_longer_than_a_lease_is_dropped() {
     }
     assert!(matches!(bench.hear(OTHER), Some(Reply::Data { .. })));
     bench.say(GREEDY, greedy.write(RANGE, 7));
-    let refused =
-        |actor: Actor| Some(Reply::Refused { transaction: actor.id, step: Step::Write, refusal: Refusal::NoPrewrite });
-    assert_eq!(bench.hear(GREEDY), refused(greedy), "it begins anew");
+    assert_eq!(bench.hear(GREEDY), refused(greedy, Step::Write, Refusal::NoPrewrite), "it begins anew");
     bench.say(GREEDY, alone.write(BlockRange::new(40, 1), 7));
     assert!(matches!(bench.hear(GREEDY), Some(Reply::Written { .. })), "nobody waits for that one");
 }

@@ -11,6 +11,12 @@ fn locker(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor 
     Actor::new(host, sequence, bench.stamp(host, micros)).on(LOCKED, Ordering::DeviceLock)
 }
 
+/// A device, and transactions that lock.
+fn lockers<const N: usize>(actors: [(Generation, u64, i64); N]) -> (Bench, [Actor; N]) {
+    let (bench, actors) = Bench::new().with_actors(actors);
+    (bench, actors.map(|actor| actor.on(LOCKED, Ordering::DeviceLock)))
+}
+
 fn served(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
     Actor::new(host, sequence, bench.stamp(host, micros)).on(SERVED, Ordering::ServerLock)
 }
@@ -24,8 +30,7 @@ fn write(bench: &mut Bench, writer: Actor, fill: u8) {
 
 #[test]
 fn readers_share_and_a_writer_waits_for_the_last_of_them() {
-    let mut bench = Bench::new();
-    let (first, second, writer) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1), locker(&bench, C, 1, 2));
+    let (mut bench, [first, second, writer]) = lockers([(A, 1, 0), (B, 1, 1), (C, 1, 2)]);
     bench.say(A, first.read(BLOCK));
     bench.say(B, second.read(BLOCK));
     assert_eq!(fills(&bench.hear(A).expect("shared")), [0]);
@@ -40,8 +45,7 @@ fn readers_share_and_a_writer_waits_for_the_last_of_them() {
 
 #[test]
 fn no_request_overtakes_one_that_waits_for_the_same_blocks() {
-    let mut bench = Bench::new();
-    let (reader, writer, late) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1), locker(&bench, C, 1, 2));
+    let (mut bench, [reader, writer, late]) = lockers([(A, 1, 0), (B, 1, 1), (C, 1, 2)]);
     bench.say(A, reader.read(BLOCK));
     bench.say(B, writer.prewrite(BLOCK));
     bench.say(C, late.read(BLOCK));
@@ -55,27 +59,21 @@ fn no_request_overtakes_one_that_waits_for_the_same_blocks() {
 
 #[test]
 fn a_lock_that_can_not_be_had_in_time_is_refused_and_leaves_no_place_in_the_queue() {
-    let mut bench = Bench::new();
-    let (holder, waiter, third) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1), locker(&bench, C, 1, 2));
+    let (mut bench, [holder, waiter, third]) = lockers([(A, 1, 0), (B, 1, 1), (C, 1, 2)]);
     bench.say(A, holder.prewrite(BLOCK));
     bench.say(B, waiter.read_and_prewrite(BLOCK));
     bench.pass(Duration::from_millis(49));
     assert_eq!(bench.hear(B), None);
     bench.pass(Duration::from_millis(1));
-    let refused =
-        |transaction| Some(Reply::Refused { transaction, step: Step::Prewrite, refusal: Refusal::LockTimeout });
-    assert_eq!(bench.hear(B), refused(waiter.id));
-    bench.say(B, waiter.read_and_prewrite(BLOCK));
-    let refusal = Refusal::NoPrewrite;
-    assert_eq!(bench.hear(B), Some(Reply::Refused { transaction: waiter.id, step: Step::Prewrite, refusal }));
+    assert_eq!(bench.hear(B), refused(waiter, Step::Prewrite, Refusal::LockTimeout));
+    assert_eq!(bench.ask(B, waiter.read_and_prewrite(BLOCK)), refused(waiter, Step::Prewrite, Refusal::NoPrewrite));
     bench.say(A, holder.decide(Outcome::Abort));
     assert_eq!(bench.ask(C, third.prewrite(BLOCK)), accepted(third));
 }
 
 #[test]
 fn a_late_copy_of_a_read_does_not_lock_again() {
-    let mut bench = Bench::new();
-    let (reader, writer) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
+    let (mut bench, [reader, writer]) = lockers([(A, 1, 0), (B, 1, 1)]);
     bench.say(A, reader.read(BLOCK));
     bench.say_with(A, vec![1], Command::Heartbeat);
     bench.say(A, reader.read(BLOCK));
@@ -111,8 +109,7 @@ fn reads_that_are_over_are_not_remembered_without_end_while_an_earlier_transacti
 
 #[test]
 fn the_locks_of_a_silent_host_are_given_to_others_and_it_can_do_nothing_with_them_any_more() {
-    let mut bench = Bench::new();
-    let silent = locker(&bench, A, 1, 0);
+    let (mut bench, [silent]) = lockers([(A, 1, 0)]);
     bench.ask(A, silent.prewrite(BLOCK));
     bench.pass(Duration::from_secs(6));
     let next = locker(&bench, B, 1, 0);
@@ -125,8 +122,7 @@ fn the_locks_of_a_silent_host_are_given_to_others_and_it_can_do_nothing_with_the
 
 #[test]
 fn after_a_restart_only_intents_hold_their_locks() {
-    let mut bench = Bench::new();
-    let (writer, reader) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
+    let (mut bench, [writer, reader]) = lockers([(A, 1, 0), (B, 1, 1)]);
     bench.say(A, writer.prewrite(BLOCK));
     bench.say(A, writer.write(BLOCK, 5));
     bench.say(B, reader.read(BlockRange::new(9, 1)));
@@ -143,18 +139,14 @@ fn after_a_restart_only_intents_hold_their_locks() {
 /// after its read there.
 #[test]
 fn a_read_below_the_last_write_is_refused() {
-    let mut bench = Bench::new();
-    let (early, writer) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
+    let (mut bench, [early, writer]) = lockers([(A, 1, 0), (B, 1, 1)]);
     write(&mut bench, writer, 3);
-    bench.say(A, early.read(BLOCK));
-    let refusal = Refusal::TooLate { seen: writer.stamp };
-    assert_eq!(bench.hear(A), Some(Reply::Refused { transaction: early.id, step: Step::Read, refusal }));
+    assert_eq!(bench.ask(A, early.read(BLOCK)), refused(early, Step::Read, Refusal::TooLate { seen: writer.stamp }));
 }
 
 #[test]
 fn without_a_lock_nothing_is_written() {
-    let mut bench = Bench::new();
-    let (writer, reader) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
+    let (mut bench, [writer, reader]) = lockers([(A, 1, 0), (B, 1, 1)]);
     bench.say(B, reader.read(BlockRange::new(9, 1)));
     for (mode, object) in [(WriteMode::Intent, LOCKED), (WriteMode::Immediate, LOCKED_ARRIVING)] {
         bench.say(A, writer.on(object, Ordering::DeviceLock).write_as(mode, BLOCK, 1));
@@ -180,9 +172,7 @@ fn under_a_servers_lock_a_write_needs_no_announcement_but_must_be_above_the_last
     let mut bench = Bench::new();
     let (first, late, next) = (served(&bench, A, 1, 10), served(&bench, B, 1, 5), served(&bench, C, 1, 20));
     assert_eq!(bench.ask(A, first.write(BLOCK, 1)), written(first));
-    bench.say(B, late.write(BLOCK, 2));
-    let refusal = Refusal::TooLate { seen: first.stamp };
-    assert_eq!(bench.hear(B), Some(Reply::Refused { transaction: late.id, step: Step::Write, refusal }));
+    assert_eq!(bench.ask(B, late.write(BLOCK, 2)), refused(late, Step::Write, Refusal::TooLate { seen: first.stamp }));
     assert_eq!(bench.ask(C, next.write(BLOCK, 3)), None, "the commit of the first has not arrived");
     assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: first.id }));
     bench.say_with(A, vec![1], Command::Heartbeat);
@@ -204,8 +194,7 @@ fn an_abort_promise_holds_under_a_lock_server_s_lock() {
 
 #[test]
 fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
-    let mut bench = Bench::new();
-    let holder = locker(&bench, A, 1, 0);
+    let (mut bench, [holder]) = lockers([(A, 1, 0)]);
     bench.ask(A, holder.read(BLOCK));
     let task = Task::SetOrdering { object: LOCKED, ordering: Ordering::Timestamp };
     bench.say(B, Command::Manage { ticket: 8, task: task.clone() });
@@ -217,9 +206,7 @@ fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
     }
     bench.restart();
     let old = locker(&bench, A, 2, 10);
-    bench.say(A, old.read(BLOCK));
-    let failure = Failure::WrongOrdering;
-    assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: old.id, step: Step::Read, failure }));
+    assert_eq!(bench.ask(A, old.read(BLOCK)), failed(old, Step::Read, Failure::WrongOrdering));
     let new = old.on(LOCKED, Ordering::Timestamp);
     bench.say(A, new.read(BlockRange::new(BLOCKS - 1, 1)));
     bench.now.clock = bench.now.clock.ahead(Duration::from_secs(2));

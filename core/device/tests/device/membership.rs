@@ -377,9 +377,8 @@ fn a_returning_device_is_written_and_not_read_until_it_is_in() {
     assert!(bench.ask(B, before.read(RANGE)).is_some());
     return_from_absence(&mut bench);
     let one = Actor::new(A, 1, bench.stamp(A, 1));
-    let absent = |step| Some(Reply::Failed { transaction: one.id, step, failure: Failure::Absent });
-    assert_eq!(bench.ask(A, one.read(RANGE)), absent(Step::Read));
-    assert_eq!(bench.ask(A, one.read_and_prewrite(RANGE)), absent(Step::Prewrite));
+    assert_eq!(bench.ask(A, one.read(RANGE)), failed(one, Step::Read, Failure::Absent));
+    assert_eq!(bench.ask(A, one.read_and_prewrite(RANGE)), failed(one, Step::Prewrite, Failure::Absent));
     prepare(&mut bench, one, 7);
     bench.say_with(A, vec![1], Command::Heartbeat);
     bench.pass_with_lease(Duration::from_secs(1));

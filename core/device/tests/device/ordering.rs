@@ -13,14 +13,13 @@ fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
     assert_eq!(bench.ask(actor.id.host, actor.write(BLOCK, fill)), written(actor));
 }
 
-fn refused(actor: Actor, step: Step, seen: Actor) -> Option<Reply> {
-    Some(Reply::Refused { transaction: actor.id, step, refusal: Refusal::TooLate { seen: seen.stamp } })
+fn too_late(actor: Actor, step: Step, seen: Actor) -> Option<Reply> {
+    refused(actor, step, Refusal::TooLate { seen: seen.stamp })
 }
 
 #[test]
 fn a_committed_write_is_read_and_an_unwritten_block_is_a_hole() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     prepare(&mut bench, writer, 7);
     bench.say_with(A, vec![1], Command::Heartbeat);
     let reader = actor(&bench, B, 1, 10);
@@ -29,30 +28,27 @@ fn a_committed_write_is_read_and_an_unwritten_block_is_a_hole() {
 
 #[test]
 fn a_read_below_the_last_write_is_refused_with_the_stamp_to_exceed() {
-    let mut bench = Bench::new();
-    let (late, writer) = (actor(&bench, B, 1, 0), actor(&bench, A, 1, 10));
+    let (mut bench, [late, writer]) = Bench::new().with_actors([(B, 1, 0), (A, 1, 10)]);
     prepare(&mut bench, writer, 7);
     // The intent counts though it is undecided: its host may have answered its user already.
-    assert_eq!(bench.ask(B, late.read(BLOCK)), refused(late, Step::Read, writer));
+    assert_eq!(bench.ask(B, late.read(BLOCK)), too_late(late, Step::Read, writer));
     bench.say_with(A, vec![1], Command::Heartbeat);
-    assert_eq!(bench.ask(B, late.read(BLOCK)), refused(late, Step::Read, writer));
+    assert_eq!(bench.ask(B, late.read(BLOCK)), too_late(late, Step::Read, writer));
 }
 
 #[test]
 fn a_prewrite_below_the_last_read_is_refused() {
-    let mut bench = Bench::new();
-    let (late, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    let (mut bench, [late, reader]) = Bench::new().with_actors([(A, 1, 0), (B, 1, 10)]);
     bench.say(B, reader.read(BLOCK));
-    assert_eq!(bench.ask(A, late.prewrite(BLOCK)), refused(late, Step::Prewrite, reader));
+    assert_eq!(bench.ask(A, late.prewrite(BLOCK)), too_late(late, Step::Prewrite, reader));
     bench.say(A, late.write(BLOCK, 1));
-    assert_eq!(bench.hear(A), refused(late, Step::Write, reader), "it is too late without its pre-write, too");
+    assert_eq!(bench.hear(A), too_late(late, Step::Write, reader), "it is too late without its pre-write, too");
 }
 
 #[test]
 fn a_read_above_a_prewrite_waits_for_it_and_sees_its_outcome() {
     for (outcome, expected) in [(Outcome::Commit, 9), (Outcome::Abort, 0)] {
-        let mut bench = Bench::new();
-        let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+        let (mut bench, [writer, reader]) = Bench::new().with_actors([(A, 1, 0), (B, 1, 10)]);
         bench.ask(A, writer.prewrite(BLOCK));
         assert_eq!(bench.ask(B, reader.read(BLOCK)), None);
         assert_eq!(bench.ask(A, writer.write(BLOCK, 9)), written(writer));
@@ -65,23 +61,20 @@ fn a_read_above_a_prewrite_waits_for_it_and_sees_its_outcome() {
 
 #[test]
 fn a_read_below_a_prewrite_goes_ahead() {
-    let mut bench = Bench::new();
-    let (reader, writer) = (actor(&bench, B, 1, 0), actor(&bench, A, 1, 10));
+    let (mut bench, [reader, writer]) = Bench::new().with_actors([(B, 1, 0), (A, 1, 10)]);
     bench.say(A, writer.prewrite(BLOCK));
     assert_eq!(fills(&bench.ask(B, reader.read(BLOCK)).expect("an answer")), [0]);
 }
 
 #[test]
 fn a_transactions_own_prewrite_does_not_block_its_own_read() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     assert_eq!(fills(&bench.ask(A, writer.read_and_prewrite(BLOCK)).expect("an answer")), [0]);
 }
 
 #[test]
 fn a_write_waits_for_lower_prewrites_and_they_take_effect_in_order() {
-    let mut bench = Bench::new();
-    let (first, second) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    let (mut bench, [first, second]) = Bench::new().with_actors([(A, 1, 0), (B, 1, 10)]);
     bench.say(A, first.prewrite(BLOCK));
     bench.say(B, second.prewrite(BLOCK));
     bench.hear(A);
@@ -97,8 +90,7 @@ fn a_write_waits_for_lower_prewrites_and_they_take_effect_in_order() {
 
 #[test]
 fn waiting_requests_are_served_in_the_order_of_their_stamps() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.ask(A, writer.prewrite(BLOCK));
     let (middle, later) = (actor(&bench, B, 1, 10), actor(&bench, C, 1, 20));
     bench.say(C, later.read(BLOCK));
@@ -112,8 +104,7 @@ fn waiting_requests_are_served_in_the_order_of_their_stamps() {
 
 #[test]
 fn repeated_requests_are_answered_as_the_first_time() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     for (command, answer) in [(writer.prewrite(BLOCK), accepted(writer)), (writer.write(BLOCK, 3), written(writer))] {
         bench.say(A, command.clone());
         assert_eq!((bench.ask(A, command), bench.hear(A)), (answer.clone(), answer));
@@ -135,14 +126,13 @@ fn an_old_copy_of_a_granted_request_costs_no_prewrite() {
     assert!(matches!(bench.ask(A, request.clone()), Some(Reply::Data { .. })));
     bench.ask(B, other.prewrite(near));
     bench.ask(B, other.write(near, 2));
-    assert_eq!(bench.ask(A, request), refused(writer, Step::Prewrite, other));
+    assert_eq!(bench.ask(A, request), too_late(writer, Step::Prewrite, other));
     assert_eq!(bench.ask(A, writer.write(BLOCK, 1)), written(writer));
 }
 
 #[test]
 fn a_write_is_not_answered_before_its_intent_is_durable() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.ask(A, writer.prewrite(BLOCK));
     bench.stalled = true;
     assert_eq!(bench.ask(A, writer.write(BLOCK, 3)), None);
@@ -154,11 +144,9 @@ fn a_write_is_not_answered_before_its_intent_is_durable() {
 
 #[test]
 fn a_stamp_far_ahead_of_the_clock_is_refused() {
-    let mut bench = Bench::new();
-    let ahead = actor(&bench, A, 1, 6_000_000);
+    let (mut bench, [ahead]) = Bench::new().with_actors([(A, 1, 6_000_000)]);
     bench.say(A, ahead.read(BLOCK));
-    let refusal = Refusal::TooFarAhead { clock: bench.now.clock };
-    assert_eq!(bench.hear(A), Some(Reply::Refused { transaction: ahead.id, step: Step::Read, refusal }));
+    assert_eq!(bench.hear(A), refused(ahead, Step::Read, Refusal::TooFarAhead { clock: bench.now.clock }));
     let nearly = actor(&bench, A, 2, 4_900_000);
     assert!(matches!(bench.ask(A, nearly.read(BLOCK)), Some(Reply::Data { .. })));
 }
@@ -253,8 +241,7 @@ fn a_device_with_a_clock_of_the_year_2500_accepts_no_stamp() {
 
 #[test]
 fn settled_transactions_hold_nothing_and_their_late_copies_are_dropped() {
-    let mut bench = Bench::new();
-    let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    let (mut bench, [writer, reader]) = Bench::new().with_actors([(A, 1, 0), (B, 1, 10)]);
     bench.ask(A, writer.prewrite(BLOCK));
     assert_eq!(bench.ask(B, reader.read(BLOCK)), None);
     bench.settle(A, 2);
@@ -266,8 +253,7 @@ fn settled_transactions_hold_nothing_and_their_late_copies_are_dropped() {
 
 #[test]
 fn a_silent_hosts_prewrites_end_with_its_lease() {
-    let mut bench = Bench::new();
-    let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    let (mut bench, [writer, reader]) = Bench::new().with_actors([(A, 1, 0), (B, 1, 10)]);
     bench.ask(A, writer.prewrite(BLOCK));
     bench.say(B, reader.read(BLOCK));
     for _ in 0..12 {
@@ -276,20 +262,23 @@ fn a_silent_hosts_prewrites_end_with_its_lease() {
     }
     assert_eq!(fills(&bench.hear(B).expect("released")), [0]);
     bench.say(A, writer.write(BLOCK, 1));
-    assert_eq!(bench.hear(A), refused(writer, Step::Write, reader), "a late write is refused after the host's silence");
+    assert_eq!(
+        bench.hear(A),
+        too_late(writer, Step::Write, reader),
+        "a late write is refused after the host's silence"
+    );
 }
 
 #[test]
 fn a_part_of_what_was_prewritten_may_be_written_and_the_rest_stays_as_it_was() {
-    let mut bench = Bench::new();
-    let first = actor(&bench, A, 1, 0);
+    let (mut bench, [first]) = Bench::new().with_actors([(A, 1, 0)]);
     prepare(&mut bench, first, 7);
     bench.say_with(A, vec![1], Command::Heartbeat);
     let (part, late) = (actor(&bench, A, 2, 20), actor(&bench, B, 1, 10));
     assert_eq!(fills(&bench.ask(A, part.read_and_prewrite(BlockRange::new(4, 4))).expect("an answer")), [0, 7, 0, 0]);
     assert_eq!(bench.ask(A, part.write(BlockRange::new(6, 1), 9)), written(part));
     // Blocks that were announced and not written count as accessed.
-    assert_eq!(bench.ask(B, late.prewrite(BlockRange::new(7, 1))), refused(late, Step::Prewrite, part));
+    assert_eq!(bench.ask(B, late.prewrite(BlockRange::new(7, 1))), too_late(late, Step::Prewrite, part));
     let reader = actor(&bench, C, 1, 30);
     bench.say(C, reader.read(BlockRange::new(4, 4)));
     assert_eq!(bench.hear(C), None, "the read waits for the decision on all announced blocks");
@@ -299,8 +288,7 @@ fn a_part_of_what_was_prewritten_may_be_written_and_the_rest_stays_as_it_was() {
 
 #[test]
 fn a_write_of_a_part_waits_for_earlier_requests_anywhere_in_its_prewritten_range() {
-    let mut bench = Bench::new();
-    let (lower, part) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    let (mut bench, [lower, part]) = Bench::new().with_actors([(A, 1, 0), (B, 1, 10)]);
     assert_eq!(bench.ask(A, lower.prewrite(BlockRange::new(7, 1))), accepted(lower));
     assert_eq!(bench.ask(B, part.prewrite(BlockRange::new(4, 4))), accepted(part));
     // The invariants are checked while it waits.
@@ -313,18 +301,15 @@ fn a_write_of_a_part_waits_for_earlier_requests_anywhere_in_its_prewritten_range
 
 #[test]
 fn bad_requests_get_a_clear_no() {
-    let mut bench = Bench::new();
-    let whole = actor(&bench, A, 1, 0);
-    let fail = |failure| Some(Reply::Failed { transaction: whole.id, step: Step::Read, failure });
+    let (mut bench, [whole]) = Bench::new().with_actors([(A, 1, 0)]);
+    let fail = |failure| failed(whole, Step::Read, failure);
     assert_eq!(bench.ask(A, whole.read(BlockRange::new(crate::bench::BLOCKS, 1))), fail(Failure::OutOfRange));
     assert_eq!(bench.ask(A, whole.read(BlockRange::new(0, 0))), fail(Failure::Malformed));
     let absent = whole.on(braid_base::ObjectId(77), Ordering::Timestamp);
     assert_eq!(bench.ask(A, absent.read(BLOCK)), fail(Failure::NoSuchObject));
     // A write of other blocks than were pre-written.
     bench.ask(A, whole.prewrite(BLOCK));
-    bench.say(A, whole.write(BlockRange::new(5, 2), 1));
-    let failure = Failure::Malformed;
-    assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: whole.id, step: Step::Write, failure }));
+    assert_eq!(bench.ask(A, whole.write(BlockRange::new(5, 2), 1)), failed(whole, Step::Write, Failure::Malformed));
     // A write without pieces.
     let partly = actor(&bench, A, 3, 5);
     bench.ask(A, partly.prewrite(BLOCK));
@@ -332,20 +317,16 @@ fn bad_requests_get_a_clear_no() {
     if let Command::Write { pieces, .. } = &mut nothing {
         pieces.clear();
     }
-    bench.say(A, nothing);
-    let failure = Failure::Malformed;
-    assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: partly.id, step: Step::Write, failure }));
+    assert_eq!(bench.ask(A, nothing), failed(partly, Step::Write, Failure::Malformed));
     // A host that assumes another ordering of the object.
     let other = actor(&bench, A, 2, 10);
     bench.say(A, other.on(UNORDERED, Ordering::Timestamp).write_as(WriteMode::Immediate, BLOCK, 1));
-    let failure = Failure::WrongOrdering;
-    assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: other.id, step: Step::Write, failure }));
+    assert_eq!(bench.hear(A), failed(other, Step::Write, Failure::WrongOrdering));
 }
 
 #[test]
 fn without_ordering_a_write_takes_effect_at_once() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.say(A, writer.on(UNORDERED, Ordering::None).write_as(WriteMode::Immediate, BLOCK, 6));
     assert_eq!(bench.hear(A), written(writer));
     let earlier = actor(&bench, B, 1, -50).on(UNORDERED, Ordering::None);
@@ -354,8 +335,7 @@ fn without_ordering_a_write_takes_effect_at_once() {
 
 #[test]
 fn allocation_is_reported_without_data() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     prepare(&mut bench, writer, 7);
     bench.say_with(A, vec![1], Command::Heartbeat);
     let asker = actor(&bench, B, 1, 10);

@@ -15,8 +15,7 @@ fn prepare(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
 
 #[test]
 fn a_read_in_the_name_of_a_writing_transaction_is_ignored() {
-    let mut bench = Bench::new();
-    let (written, aborted) = (actor(&bench, A, 1, 0), actor(&bench, A, 2, 1));
+    let (mut bench, [written, aborted]) = Bench::new().with_actors([(A, 1, 0), (A, 2, 1)]);
     prepare(&mut bench, written, BLOCK, 7);
     bench.ask(A, aborted.decide(Outcome::Abort));
     for reader in [written, aborted] {
@@ -26,8 +25,7 @@ fn a_read_in_the_name_of_a_writing_transaction_is_ignored() {
 
 #[test]
 fn a_known_transaction_passes_only_with_its_own_stamp() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.ask(A, writer.read_and_prewrite(BLOCK));
     let stamp = Stamp { clock: Clock(u64::MAX - 1), host: A };
     bench.say(A, Actor { stamp, ..writer }.read_and_prewrite(BLOCK));
@@ -38,16 +36,14 @@ fn a_known_transaction_passes_only_with_its_own_stamp() {
 
 #[test]
 fn reads_that_overlap_or_ask_for_too_much_are_refused_also_when_repeated() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.ask(A, writer.prewrite(BLOCK));
     let reads = vec![BlockRange::new(0, 256); 1000];
-    let (transaction, failure) = (writer.id, Failure::Malformed);
-    let failed = Some(Reply::Failed { transaction, step: Step::Prewrite, failure });
-    assert_eq!(bench.ask(A, writer.prewrite_reading(BLOCK, reads.clone())), failed);
+    let reply = bench.ask(A, writer.prewrite_reading(BLOCK, reads.clone()));
+    assert_eq!(reply, failed(writer, Step::Prewrite, Failure::Malformed));
     let reader = actor(&bench, A, 2, 0);
     let reply = bench.ask(A, reader.read_of(reads, Want::Allocation));
-    assert!(matches!(reply, Some(Reply::Failed { failure: Failure::Malformed, .. })));
+    assert_eq!(reply, failed(reader, Step::Read, Failure::Malformed));
 }
 
 #[test]
@@ -95,8 +91,7 @@ fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
 
 #[test]
 fn a_resolver_is_answered_though_the_clock_stepped_back() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.say(A, writer.prewrite(BLOCK));
     bench.restart();
     bench.now.clock = Clock(bench.now.clock.0 - 60_000_000_000);
@@ -125,22 +120,18 @@ fn a_late_copy_of_a_task_is_dropped_once_the_task_is_settled() {
 
 #[test]
 fn a_write_whose_participants_leave_out_this_device_is_refused() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.ask(A, writer.prewrite(BLOCK));
     let mut command = writer.write(BLOCK, 7);
     if let Command::Write { participants, .. } = &mut command {
         *participants = vec![DeviceId(1)];
     }
-    bench.say(A, command);
-    let failure = Failure::Malformed;
-    assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: writer.id, step: Step::Write, failure }));
+    assert_eq!(bench.ask(A, command), failed(writer, Step::Write, Failure::Malformed));
 }
 
 #[test]
 fn a_read_sent_again_while_the_disk_works_is_read_once() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, A, 1, 0);
+    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     let chunk = BlockRange::new(0, 16);
     prepare(&mut bench, writer, chunk, 7);
     bench.say_with(A, vec![1], Command::Heartbeat);

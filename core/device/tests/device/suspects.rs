@@ -154,8 +154,7 @@ fn a_write_of_the_other_kind_is_refused() {
         let actor = actor(&bench, A, sequence, sequence as i64).on(object, Ordering::Timestamp);
         announce(&mut bench, actor, BlockRange::new(BLOCKS - 2, 1));
         bench.say(A, actor.write_as(mode, BlockRange::new(BLOCKS - 2, 1), 1));
-        let failed = Reply::Failed { transaction: actor.id, step: Step::Write, failure: Failure::Malformed };
-        assert_eq!(bench.hear(A), Some(failed), "{mode:?}");
+        assert_eq!(bench.hear(A), failed(actor, Step::Write, Failure::Malformed), "{mode:?}");
     }
 }
 
