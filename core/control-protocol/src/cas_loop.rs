@@ -51,7 +51,7 @@ pub(crate) struct CasLoop<T: Transition> {
 enum Step<M> {
     Reading(Tag),
     Replacing(Tag, M),
-    Pausing(Time),
+    Pausing,
 }
 
 /// The pause after a lost answer.
@@ -64,17 +64,10 @@ impl<T: Transition> CasLoop<T> {
         CasLoop { transition, step, is_uncertain: false, until }
     }
 
-    pub fn deadline(&self) -> Option<Time> {
-        match self.step {
-            Step::Pausing(until) => Some(until),
-            _ => None,
-        }
-    }
-
     /// Takes an input. Returns the outcome, or why the record can't be changed so.
     pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<T::Outcome, Error>> {
         let (tag, answer) = match (&self.step, input) {
-            (Step::Pausing(until), Input::Wake) if *until <= questions.now => return self.read(questions),
+            (Step::Pausing, Input::Wake) => return self.read(questions),
             (Step::Reading(asked), Input::Answer { tag, answer }) if *asked == tag => match T::found(answer) {
                 Ok(found) => {
                     match self.transition.next(found, self.is_uncertain) {
@@ -101,7 +94,8 @@ impl<T: Transition> CasLoop<T> {
         if answer != Answer::Unknown || questions.now >= self.until {
             return Some(Err(Error::Question(tag)));
         }
-        self.step = Step::Pausing(questions.after(PAUSE));
+        self.step = Step::Pausing;
+        questions.pause(PAUSE);
         None
     }
 

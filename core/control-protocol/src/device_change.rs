@@ -98,18 +98,6 @@ impl DeviceChange {
         DeviceChange { own, device, goal, timing, until, phase }
     }
 
-    /// The time of the next [`Input::Wake`].
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::Waiting(turn, _) => turn.deadline(),
-            Phase::Marking(editing, ..) | Phase::Finishing(editing, _) | Phase::Undoing(editing, _) => {
-                editing.deadline()
-            }
-            Phase::AwaitingDevice(waiting) => waiting.deadline(),
-            _ => None,
-        }
-    }
-
     pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
         match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
             (Phase::New, Input::Start) => {

@@ -48,7 +48,7 @@ enum Step {
     Notifying(Epoch),
     /// All have answered. Is it still that epoch?
     CheckingAgain(Tag, Epoch),
-    Pausing(Time),
+    Pausing,
     Confirming(Tag),
     Reading(Tag),
 }
@@ -82,18 +82,11 @@ impl DeviceNotice {
         DeviceNotice { own, version, from, to, is_new, tasks, undone_for: None, step, until }
     }
 
-    pub fn deadline(&self) -> Option<Time> {
-        match self.step {
-            Step::Pausing(until) => Some(until),
-            _ => None,
-        }
-    }
-
     /// Takes an input. Returns how the notice has ended.
     pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<Confirmed, Error>> {
         let (tag, answer) = match input {
             Input::Answer { tag, answer } => (tag, answer),
-            Input::Wake if self.deadline().is_some_and(|until| until <= questions.now) => {
+            Input::Wake if matches!(self.step, Step::Pausing) => {
                 self.step = Step::Confirming(questions.command(Command::Confirm { version: self.version }));
                 return None;
             }
@@ -118,7 +111,7 @@ impl DeviceNotice {
             }
             (Step::CheckingAgain(..), _) => {
                 self.tasks = DeviceTasks::new(self.from.as_ref(), self.to.as_ref(), self.until);
-                self.step = Step::Pausing(questions.after(PAUSE));
+                self.pause(questions);
             }
             (Step::Confirming(_), Answer::Yes) => self.check(questions),
             // Perhaps something else has changed.
@@ -132,12 +125,17 @@ impl DeviceNotice {
                 self.check(questions);
             }
             (Step::Checking(_) | Step::Reading(_), Answer::Unknown) if questions.now < self.until => {
-                self.step = Step::Pausing(questions.after(PAUSE));
+                self.pause(questions);
             }
             (Step::Checking(_) | Step::Reading(_), _) => return Some(Err(Error::Incomplete(tag))),
-            (Step::Pausing(_), _) => {}
+            (Step::Pausing, _) => {}
         }
         None
+    }
+
+    fn pause(&mut self, questions: &mut Questions) {
+        self.step = Step::Pausing;
+        questions.pause(PAUSE);
     }
 
     fn check(&mut self, questions: &mut Questions) {
@@ -147,7 +145,7 @@ impl DeviceNotice {
     fn progress(&mut self, epoch: Epoch, questions: &mut Questions) -> Option<Result<Confirmed, Error>> {
         match self.tasks.progress() {
             TaskProgress::Waiting => {}
-            TaskProgress::Again => self.step = Step::Pausing(questions.after(PAUSE)),
+            TaskProgress::Again => self.pause(questions),
             TaskProgress::Done => {
                 self.step = Step::CheckingAgain(ask_members(&self.from, &self.to, questions), epoch);
             }

@@ -24,8 +24,8 @@ pub(crate) struct Drain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Listing(Tag),
-    /// Until a watch answers, or this time.
-    Watching(Tag, Time, Vec<Generation>),
+    /// Until a watch answers, or for a while.
+    Watching(Tag, Vec<Generation>),
     Fencing(SilentHostFence),
 }
 
@@ -37,20 +37,13 @@ impl Drain {
         Drain { hold, step, until: questions.after(within) }
     }
 
-    pub fn deadline(&self) -> Option<Time> {
-        match &self.step {
-            Step::Watching(_, until, _) => Some(*until.min(&self.until)),
-            _ => None,
-        }
-    }
-
     /// Takes an input. Returns whether all hosts have drained, when that is known.
     pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<(), Error>> {
         match (&mut self.step, input) {
-            (Step::Watching(_, _, late), Input::Wake) if questions.now >= self.until => {
+            (Step::Watching(_, late), Input::Wake) if questions.now >= self.until => {
                 return Some(Err(Error::NotDrained(late.clone())));
             }
-            (Step::Watching(_, until, _), Input::Wake) if questions.now >= *until => self.list(questions),
+            (Step::Watching(..), Input::Wake) => self.list(questions),
             (Step::Listing(asked), Input::Answer { tag, answer }) if *asked == tag => match answer {
                 Answer::Hosts(hosts) => return self.on_hosts(&hosts, questions),
                 Answer::Unknown => self.watch(Vec::new(), questions),
@@ -72,7 +65,8 @@ impl Drain {
     }
 
     fn watch(&mut self, late: Vec<Generation>, questions: &mut Questions) {
-        self.step = Step::Watching(questions.command(Command::Watch), questions.after(LOOK_MAX), late);
+        self.step = Step::Watching(questions.command(Command::Watch), late);
+        questions.wake_at(questions.after(LOOK_MAX).min(self.until));
     }
 
     fn on_hosts(&mut self, hosts: &[HostLease], questions: &mut Questions) -> Option<Result<(), Error>> {

@@ -18,7 +18,7 @@ use crate::file_systems::Announcement;
 use crate::interface::{Answer, Command, Question, Tag};
 use crate::questions::Questions;
 use crate::server_wait::{Awaited, ServerWait};
-use braid_base::{FileSystemId, Ownership, Time};
+use braid_base::{FileSystemId, Ownership};
 use braid_wire::OwnershipRequest;
 use std::time::Duration;
 
@@ -63,15 +63,6 @@ impl FileSystemCheck {
     pub fn of(shards: Vec<FileSystemId>, timing: FileSystemTiming) -> FileSystemCheck {
         let (announced, was_served, released, phase) = (Vec::new(), false, Ownership::default(), Phase::New);
         FileSystemCheck { shards, timing, announced, was_served, released, repeats: 0, phase }
-    }
-
-    /// The time of the next [`Input::Wake`].
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::AwaitingQuiescence(wait) | Phase::Looking(wait) => wait.deadline(),
-            Phase::AwaitingRelease(wait) | Phase::AwaitingServed(wait, _) => wait.deadline(),
-            _ => None,
-        }
     }
 
     pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {

@@ -83,15 +83,6 @@ impl FileSystemCreation {
         }
     }
 
-    /// The time of the next [`Input::Wake`].
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::Waiting(turn) => turn.deadline(),
-            Phase::DeletingRest(deletion) | Phase::Undoing(deletion, _) => deletion.deadline(),
-            _ => None,
-        }
-    }
-
     pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
         match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
             (Phase::DeletingRest(deletion), input) => self.delete(deletion, None, input, questions),

@@ -94,15 +94,6 @@ impl FileSystemDeletion {
         }
     }
 
-    /// The time of the next [`Input::Wake`].
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::AwaitingRelease(wait) => wait.deadline(),
-            Phase::Waiting(turn) => turn.deadline(),
-            _ => None,
-        }
-    }
-
     pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
         match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
             (Phase::New, Input::Start) => {

@@ -40,15 +40,15 @@ enum Phase {
     Beginning(VolumeChange),
     /// It reads the record, until this time.
     Inspecting(Tag, Time),
-    /// The host does not copy: the record is read again at the first of these times. After the second, it is no use.
-    Pausing(Time, Time),
+    /// The host does not copy: the record is read again after a while. After this time, it is no use.
+    Pausing(Time),
     Copying(Copying),
     /// Everything is copied: the record is to say so.
     Noting(RecordEdit),
     /// Waits for devices until the time given.
     Ending(VolumeChange, Time),
-    /// A device is not in: the end is tried again at the first of these times, until the second.
-    AwaitingDevices(Time, Time),
+    /// A device is not in: the end is tried again after a while, until this time.
+    AwaitingDevices(Time),
     Ended,
 }
 
@@ -66,8 +66,8 @@ struct Copying {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Note {
-    /// The next one is due then.
-    Due(Time),
+    /// The next one is due at the deadline.
+    Due,
     Asking(Tag),
     Writing(Box<RecordEdit>),
 }
@@ -81,18 +81,6 @@ impl Migration {
     /// The operation of `own` that continues a migration that has begun.
     pub fn continuing(own: Generation, timing: Timing) -> Migration {
         Migration { own, timing, phase: Phase::New(None) }
-    }
-
-    /// The time of the next [`Input::Wake`].
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::Beginning(change) | Phase::Ending(change, _) => change.deadline(),
-            Phase::Copying(Copying { note: Note::Due(at), .. }) => Some(*at),
-            Phase::Copying(Copying { note: Note::Writing(editing), .. }) => editing.deadline(),
-            Phase::Noting(editing) => editing.deadline(),
-            Phase::Pausing(at, _) | Phase::AwaitingDevices(at, _) => Some(*at),
-            _ => None,
-        }
     }
 
     pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
@@ -110,7 +98,7 @@ impl Migration {
                 Answer::Unknown if questions.now < until => self.inspect(until, questions),
                 _ => questions.end(Err(Error::Question(tag))),
             },
-            (Phase::Pausing(at, until), Input::Wake) if at <= questions.now => self.inspect(until, questions),
+            (Phase::Pausing(until), Input::Wake) => self.inspect(until, questions),
             (Phase::Copying(copying), Input::Answer { tag, answer }) if copying.tag == tag => {
                 self.on_copied(&copying, answer, questions);
             }
@@ -121,7 +109,7 @@ impl Migration {
                 Some(Err(error @ Error::Question(_))) => questions.end(Err(error)),
                 Some(Err(_)) => questions.end(Err(Error::Migration)),
             },
-            (Phase::AwaitingDevices(at, until), Input::Wake) if at <= questions.now => self.end_move(until, questions),
+            (Phase::AwaitingDevices(until), Input::Wake) => self.end_move(until, questions),
             (phase, _) => self.phase = phase,
         }
     }
@@ -145,7 +133,8 @@ impl Migration {
             None => self.phase = Phase::Ending(change, until),
             Some(Err(Error::NotIn(_))) if questions.now < until => {
                 questions.push(Effect::Began(Stage::AwaitingDevices));
-                self.phase = Phase::AwaitingDevices(questions.after(MEMBERS_PAUSE), until);
+                self.phase = Phase::AwaitingDevices(until);
+                questions.pause(MEMBERS_PAUSE);
             }
             Some(end) => questions.end(end.map(|_| Done::Changed)),
         }
@@ -165,7 +154,7 @@ impl Migration {
         } else {
             questions.push(Effect::Began(Stage::Copying));
             let tag = questions.ask(Question::Copy { from: copied.copied_to });
-            let note = Note::Due(questions.after(self.timing.note));
+            let note = self.due(questions);
             self.phase = Phase::Copying(Copying { tag, copied, blocks: record.volume.blocks(), until, note });
         }
     }
@@ -186,25 +175,30 @@ impl Migration {
         }
     }
 
-    fn pause(&mut self, until: Time, questions: &Questions) {
-        self.phase = Phase::Pausing(questions.after(self.timing.pause), until);
+    fn pause(&mut self, until: Time, questions: &mut Questions) {
+        self.phase = Phase::Pausing(until);
+        questions.pause(self.timing.pause);
+    }
+
+    fn due(&self, questions: &mut Questions) -> Note {
+        questions.pause(self.timing.note);
+        Note::Due
     }
 
     /// An input that belongs to a note of the progress. If a note fails, the next one may succeed.
     fn on_note(&mut self, mut copying: Copying, input: Input, questions: &mut Questions) {
-        let due = Note::Due(questions.after(self.timing.note));
         copying.note = match (copying.note, input) {
-            (Note::Due(at), Input::Wake) if at <= questions.now => Note::Asking(questions.ask(Question::CopyProgress)),
+            (Note::Due, Input::Wake) => Note::Asking(questions.ask(Question::CopyProgress)),
             (Note::Asking(asked), Input::Answer { tag, answer }) if asked == tag => match answer {
                 Answer::Copied { copied_to, lost: 0 } if copied_to > copying.copied.copied_to => {
                     copying.copied.copied_to = copied_to;
                     Note::Writing(Box::new(self.note(copying.copied, questions)))
                 }
-                _ => due,
+                _ => self.due(questions),
             },
             (Note::Writing(mut editing), input) => match editing.step(input, questions) {
                 None => Note::Writing(editing),
-                Some(_) => due,
+                Some(_) => self.due(questions),
             },
             (note, _) => note,
         };

@@ -18,6 +18,7 @@ use braid_base::Time;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     kind: OperationKind,
+    deadline: Option<Time>,
     last_tag: Tag,
 }
 
@@ -30,28 +31,24 @@ macro_rules! kinds {
         }
 
         impl Operation {
-            /// The time of the next [`Input::Wake`].
-            pub fn deadline(&self) -> Option<Time> {
-                match &self.kind {
-                    $(OperationKind::$name(machine) => machine.deadline(),)*
-                }
-            }
-
-            /// Takes one input, and returns what follows.
+            /// Takes one input, and returns what follows. Machines are woken only at their deadlines.
             pub fn step(&mut self, now: Time, input: Input) -> Vec<Effect> {
-                let mut questions = Questions::new(now, self.last_tag);
+                if input == Input::Wake && self.deadline.is_none_or(|deadline| now < deadline) {
+                    return Vec::new();
+                }
+                let mut questions = Questions::new(now, self.deadline, self.last_tag);
                 match &mut self.kind {
                     $(OperationKind::$name(machine) => machine.step(input, &mut questions),)*
                 }
-                let (last_tag, effects) = questions.into_effects();
-                self.last_tag = last_tag;
+                let effects;
+                (self.deadline, self.last_tag, effects) = questions.into_effects();
                 effects
             }
         }
 
         $(impl From<$machine> for Operation {
             fn from(machine: $machine) -> Operation {
-                Operation { kind: OperationKind::$name(Box::new(machine)), last_tag: Tag(0) }
+                Operation { kind: OperationKind::$name(Box::new(machine)), deadline: None, last_tag: Tag(0) }
             }
         })*
     };
@@ -77,6 +74,11 @@ kinds! {
 }
 
 impl Operation {
+    /// The time of the next [`Input::Wake`].
+    pub fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
     pub fn kind(&self) -> &OperationKind {
         &self.kind
     }

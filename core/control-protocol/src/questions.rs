@@ -9,15 +9,17 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Questions {
     pub now: Time,
+    /// When the operation is woken. Whoever asks a question waits for its answer instead, unless it says otherwise.
+    deadline: Option<Time>,
     last: Tag,
     effects: Vec<Effect>,
     ended: Option<Result<Done, Error>>,
 }
 
 impl Questions {
-    /// For a step at this time, when this tag was the last one.
-    pub fn new(now: Time, last: Tag) -> Questions {
-        Questions { now, last, effects: Vec::new(), ended: None }
+    /// For a step at this time, when this was the deadline, and this tag the last one.
+    pub fn new(now: Time, deadline: Option<Time>, last: Tag) -> Questions {
+        Questions { now, deadline, last, effects: Vec::new(), ended: None }
     }
 
     /// The time so long after this step.
@@ -25,8 +27,19 @@ impl Questions {
         self.now.after(span)
     }
 
+    /// The operation is woken then.
+    pub fn wake_at(&mut self, at: Time) {
+        self.deadline = Some(at);
+    }
+
+    /// The operation is woken so long after this step.
+    pub fn pause(&mut self, span: Duration) {
+        self.wake_at(self.after(span));
+    }
+
     /// Asks a question under a fresh tag.
     pub fn ask(&mut self, question: Question) -> Tag {
+        self.deadline = None;
         self.last.0 += 1;
         self.effects.push(Effect::Ask { tag: self.last, question });
         self.last
@@ -42,7 +55,7 @@ impl Questions {
     }
 
     pub fn end(&mut self, result: Result<Done, Error>) {
-        self.ended = Some(result);
+        (self.ended, self.deadline) = (Some(result), None);
     }
 
     /// How the part that took a step has ended; none if it goes on.
@@ -50,9 +63,9 @@ impl Questions {
         self.ended.take()
     }
 
-    /// The last tag, and the effects of a step of the whole operation.
-    pub fn into_effects(mut self) -> (Tag, Vec<Effect>) {
+    /// The deadline, the last tag, and the effects of a step of the whole operation.
+    pub fn into_effects(mut self) -> (Option<Time>, Tag, Vec<Effect>) {
         self.effects.extend(self.ended.map(Effect::Ended));
-        (self.last, self.effects)
+        (self.deadline, self.last, self.effects)
     }
 }

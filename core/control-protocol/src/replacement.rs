@@ -54,7 +54,7 @@ enum Phase {
     Asking(Tag, Time),
     /// Are the devices in that the monitor needs? The refusal, and until when.
     CheckingOthers(Tag, Tag, Time),
-    Pausing(Time, Time),
+    Pausing(Time),
     /// The monitor has refused the disk for the reason under this tag.
     Forgetting(DeviceRecordEdit, Tag),
     AwaitingDevice(Box<Waiting>),
@@ -65,16 +65,6 @@ impl Replacement {
     /// Has another disk fill the slot of a device.
     pub fn of(device: DeviceId, next: NextDisk, timing: Timing) -> Replacement {
         Replacement { device, next, timing, remembered: None, phase: Phase::New }
-    }
-
-    /// The time of the next [`Input::Wake`].
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::Remembering(editing) | Phase::Forgetting(editing, _) => editing.deadline(),
-            Phase::Pausing(at, _) => Some(*at),
-            Phase::AwaitingDevice(waiting) => waiting.deadline(),
-            _ => None,
-        }
     }
 
     pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
@@ -106,11 +96,14 @@ impl Replacement {
             (Phase::CheckingOthers(asked, refusal, until), Input::Answer { tag, answer }) if asked == tag => {
                 match answer {
                     // The monitor has not seen them in for long enough.
-                    Answer::AllIn(_) => self.phase = Phase::Pausing(questions.after(PAUSE), until),
+                    Answer::AllIn(_) => {
+                        self.phase = Phase::Pausing(until);
+                        questions.pause(PAUSE);
+                    }
                     _ => self.forget(refusal, questions),
                 }
             }
-            (Phase::Pausing(at, until), Input::Wake) if at <= questions.now => self.ask(until, questions),
+            (Phase::Pausing(until), Input::Wake) => self.ask(until, questions),
             (Phase::Forgetting(mut editing, refusal), input) => match editing.step(input, questions) {
                 None => self.phase = Phase::Forgetting(editing, refusal),
                 Some(Ok(_)) => questions.end(Err(Error::Refused(refusal))),

@@ -41,7 +41,7 @@ pub(crate) struct ServerWait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Looking(Tag),
-    Pausing(Time),
+    Pausing,
 }
 
 impl ServerWait {
@@ -58,17 +58,10 @@ impl ServerWait {
         ServerWait { shards: shards.to_vec(), awaited, step, pause: timing.pause, until }
     }
 
-    pub fn deadline(&self) -> Option<Time> {
-        match self.step {
-            Step::Looking(_) => None,
-            Step::Pausing(at) => Some(at),
-        }
-    }
-
     /// Takes an input. Returns how the wait has ended: with the shards whose servers are not as awaited when time is up.
     pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<Vec<FileSystemId>, Error>> {
         let (tag, answer) = match (self.step, input) {
-            (Step::Pausing(at), Input::Wake) if at <= questions.now => {
+            (Step::Pausing, Input::Wake) => {
                 self.step = Step::Looking(questions.command(Command::ListServers));
                 return None;
             }
@@ -86,7 +79,8 @@ impl ServerWait {
         if open.is_empty() || questions.now >= self.until {
             return Some(Ok(open));
         }
-        self.step = Step::Pausing(questions.after(self.pause));
+        self.step = Step::Pausing;
+        questions.pause(self.pause);
         None
     }
 }

@@ -21,8 +21,8 @@ pub(crate) struct Turn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Judging(Tag),
-    /// It lives: the record is to be read again then.
-    Pausing(Time),
+    /// It lives: the record is to be read again after a while.
+    Pausing,
     Fencing(SilentHostFence),
 }
 
@@ -40,17 +40,10 @@ impl Turn {
         Turn { by, step: Step::Judging(questions.command(Command::ListHosts)) }
     }
 
-    pub fn deadline(&self) -> Option<Time> {
-        match self.step {
-            Step::Pausing(at) => Some(at),
-            _ => None,
-        }
-    }
-
     /// Takes an input. The administrator is waited for until the time given.
     pub fn step(&mut self, until: Time, input: Input, questions: &mut Questions) -> Option<Result<TurnEnd, Error>> {
         match (&mut self.step, input) {
-            (Step::Pausing(at), Input::Wake) if *at <= questions.now => Some(Ok(TurnEnd::Look)),
+            (Step::Pausing, Input::Wake) => Some(Ok(TurnEnd::Look)),
             (Step::Judging(asked), Input::Answer { tag, answer }) if *asked == tag => match answer {
                 Answer::Hosts(hosts) if hosts.iter().any(|host| host.is_live && host.host == self.by) => {
                     self.pause(until, questions)
@@ -71,11 +64,12 @@ impl Turn {
     }
 
     /// Pauses, or ends when time is up.
-    fn pause(&mut self, until: Time, questions: &Questions) -> Option<Result<TurnEnd, Error>> {
+    fn pause(&mut self, until: Time, questions: &mut Questions) -> Option<Result<TurnEnd, Error>> {
         if questions.now >= until {
             return Some(Err(Error::Held(self.by)));
         }
-        self.step = Step::Pausing(questions.after(PAUSE));
+        self.step = Step::Pausing;
+        questions.pause(PAUSE);
         None
     }
 }

@@ -76,20 +76,6 @@ impl VolumeChange {
         VolumeChange { own, goal, timing, phase: Phase::New }
     }
 
-    /// The time of the next [`Input::Wake`].
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::Holding(editing) | Phase::Committing(editing) | Phase::TakingOver(editing) => editing.deadline(),
-            Phase::Releasing(editing, _) | Phase::Reverting(editing, _) => editing.deadline(),
-            Phase::Held(.., Preparation::AwaitingMonitor(waiting) | Preparation::AwaitingLockServers(waiting)) => {
-                waiting.deadline()
-            }
-            Phase::Held(.., Preparation::Draining(drain)) => drain.deadline(),
-            Phase::Notifying(notice) => notice.deadline(),
-            _ => None,
-        }
-    }
-
     pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
         match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
             (Phase::New, Input::Start) => self.inspect(questions.after(self.timing.store), questions),

@@ -66,18 +66,6 @@ impl Creation {
         Creation { own, volume, timing, until: Time(0), phase: Phase::New }
     }
 
-    /// The time of the next [`Input::Wake`].
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::Waiting(turn) => turn.deadline(),
-            Phase::Entering(editing) | Phase::Finishing(editing) => editing.deadline(),
-            Phase::AwaitingMonitor(waiting, ..) | Phase::AwaitingLockServers(waiting) => waiting.deadline(),
-            Phase::Notifying(notice, _) => notice.deadline(),
-            Phase::Undoing(deletion, _) => deletion.deadline(),
-            _ => None,
-        }
-    }
-
     pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
         match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
             (Phase::Undoing(deletion, why), input) => self.undo(*deletion, why, input, questions),

@@ -75,17 +75,6 @@ impl Deletion {
         Deletion { own, goal, timing, until: Time(0), phase: Phase::New }
     }
 
-    /// The time of the next [`Input::Wake`].
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        match &self.phase {
-            Phase::Waiting(turn, _) => turn.deadline(),
-            Phase::Marking(editing, _) | Phase::Removing(editing) => editing.deadline(),
-            Phase::Draining(drain, ..) => drain.deadline(),
-            Phase::Notifying(notice, _) => notice.deadline(),
-            _ => None,
-        }
-    }
-
     pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
         match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
             (Phase::New, Input::Start) => {

@@ -25,7 +25,7 @@ pub(crate) struct Waiting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Asked(Tag),
-    Pausing(Time),
+    Pausing,
 }
 
 impl Waiting {
@@ -36,28 +36,22 @@ impl Waiting {
         Waiting { question, step, pause, until, is_current: false, current_from: None, settles }
     }
 
-    pub fn deadline(&self) -> Option<Time> {
-        match self.step {
-            Step::Asked(_) => None,
-            Step::Pausing(until) => Some(until),
-        }
-    }
-
     /// Takes an input. Returns how the wait has ended.
     pub fn step(&mut self, input: Input, questions: &mut Questions) -> Option<Result<(), Error>> {
         match (self.step, input) {
-            (Step::Pausing(until), Input::Wake) if until <= questions.now => {
+            (Step::Pausing, Input::Wake) => {
                 self.step = Step::Asked(questions.ask(self.question.clone()));
                 None
             }
             (Step::Asked(asked), Input::Answer { tag, answer }) if asked == tag => {
-                self.on_answer(questions.now, tag, &answer)
+                self.on_answer(tag, &answer, questions)
             }
             _ => None,
         }
     }
 
-    fn on_answer(&mut self, now: Time, tag: Tag, answer: &Answer) -> Option<Result<(), Error>> {
+    fn on_answer(&mut self, tag: Tag, answer: &Answer, questions: &mut Questions) -> Option<Result<(), Error>> {
+        let now = questions.now;
         self.is_current |= *answer == Answer::No;
         let current_from = *self.current_from.get_or_insert(now.after(self.settles));
         match (answer, &self.question) {
@@ -75,7 +69,8 @@ impl Waiting {
                 }))
             }
             (Answer::No | Answer::Unknown | Answer::Superseded, _) => {
-                self.step = Step::Pausing(now.after(self.pause));
+                self.step = Step::Pausing;
+                questions.pause(self.pause);
                 None
             }
             _ => Some(Err(Error::Question(tag))),
