@@ -93,7 +93,7 @@ impl DeviceWorld {
             has_volume: false,
             leases: BTreeMap::new(),
             monitor: Monitor { member: state.map(|_| DISK), ..Monitor::default() },
-            administrators: Administrators { lost: budget.lost, deaths: budget.deaths, ..Default::default() },
+            administrators: Administrators::with(budget.lost, 0, budget.deaths),
             tickets: 0,
             budget,
         }

@@ -66,9 +66,17 @@ pub struct Administrators {
     pub stray: Vec<(Generation, Asked)>,
     /// How operations have ended.
     pub ends: BTreeSet<String>,
-    /// So many answers may still be lost, and so many administrators die.
+    /// So many answers may still be lost, so many questions fail, and so many administrators die.
     pub lost: u32,
+    pub failures: u32,
     pub deaths: u32,
+}
+
+impl Administrators {
+    /// None yet, with so many lost answers, failures of questions, and deaths.
+    pub fn with(lost: u32, failures: u32, deaths: u32) -> Administrators {
+        Administrators { lost, failures, deaths, ..Default::default() }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -131,11 +139,36 @@ pub fn on_leases(
     }
 }
 
+/// The answer to a command about the record of a file system that has these volumes.
+pub fn on_file_system(
+    (version, record): (&mut Version, &mut Option<FileSystemRecord>),
+    volumes: Vec<VolumeId>,
+    command: &Command,
+) -> Answer {
+    match *command {
+        Command::ReadFileSystem => {
+            let record = record.clone().map(|record| FileSystemRecord { volumes, ..record });
+            return Answer::FileSystem { version: *version, record };
+        }
+        Command::ReplaceFileSystem { after, .. } | Command::RemoveFileSystem { after } if after != *version => {
+            return Answer::Superseded;
+        }
+        Command::ReplaceFileSystem { state, .. } => {
+            record.as_mut().expect("the version is that of the record").state = state;
+        }
+        Command::RemoveFileSystem { .. } => *record = None,
+        ref other => panic!("not a command about a file system: {other:?}"),
+    }
+    version.0 += 1;
+    Answer::Replaced { version: *version }
+}
+
 /// What may happen next in a world with administrators.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<E> {
     Answer(Generation, Tag),
     Lose(Generation, Tag),
+    Fail(Generation, Tag),
     Stray(usize),
     Wake(Generation),
     Die(Generation),
@@ -177,6 +210,11 @@ pub trait Administered: Clone + Debug {
 
     /// True if the answer to the question may be lost: it changes something, so that it matters when it takes effect.
     fn may_be_lost(question: &Question) -> bool;
+
+    /// True if the question may fail, without an effect.
+    fn may_fail(_question: &Question) -> bool {
+        true
+    }
 
     /// True if the question may take effect after the death of whoever asked it.
     fn outlives(_question: &Question) -> bool {
@@ -249,7 +287,7 @@ impl<W: Administered> Explored for W {
     type Event = Event<W::Event>;
 
     fn events(&self) -> Vec<Self::Event> {
-        let Administrators { living, stray, lost, deaths, .. } = self.administrators();
+        let Administrators { living, stray, lost, failures, deaths, .. } = self.administrators();
         let mut events: Vec<_> = self.other_events().into_iter().map(Event::Other).collect();
         for (own, administrator) in living {
             for (tag, asked) in &administrator.pending {
@@ -258,6 +296,9 @@ impl<W: Administered> Explored for W {
                 }
                 if *lost > 0 && W::may_be_lost(&asked.question) {
                     events.push(Event::Lose(*own, *tag));
+                }
+                if *failures > 0 && W::may_fail(&asked.question) {
+                    events.push(Event::Fail(*own, *tag));
                 }
             }
             if administrator.operation.deadline().is_some() && self.may_wake(*own) {
@@ -284,6 +325,11 @@ impl<W: Administered> Explored for W {
                 administrators.lost -= 1;
                 administrators.stray.push((own, asked));
                 self.give(own, Input::Answer { tag, answer: Answer::Unknown });
+            }
+            Event::Fail(own, tag) => {
+                self.administrators_mut().failures -= 1;
+                self.living(own).pending.remove(&tag);
+                self.give(own, Input::Answer { tag, answer: Answer::Failed });
             }
             Event::Stray(number) => {
                 let (own, asked) = self.administrators_mut().stray.remove(number);

@@ -17,8 +17,8 @@ struct CreationWorld {
     volumes: BTreeMap<usize, (VolumeId, bool)>,
     last_volume: u64,
     administrators: Administrators,
-    /// Hosts that have been silent for longer than a lease.
-    silent: BTreeSet<Generation>,
+    /// A host that has been silent for longer than a lease may go on.
+    leases: BTreeMap<Generation, Lease>,
     fenced: BTreeSet<Generation>,
     budget: Budget,
 }
@@ -28,7 +28,7 @@ struct Budget {
     lost: u32,
     deaths: u32,
     silences: u32,
-    /// Questions that fail: a device has no space.
+    /// Creations of volumes that fail: a device has no space.
     failures: u32,
 }
 
@@ -36,7 +36,6 @@ const QUIET: Budget = Budget { lost: 0, deaths: 0, silences: 0, failures: 0 };
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Fail(Generation, Tag),
     Silence(Generation),
 }
 
@@ -48,13 +47,14 @@ impl CreationWorld {
             last_number: 0,
             volumes: BTreeMap::new(),
             last_volume: 0,
-            administrators: Administrators { lost: budget.lost, deaths: budget.deaths, ..Default::default() },
-            silent: BTreeSet::new(),
+            administrators: Administrators::with(budget.lost, budget.failures, budget.deaths),
+            leases: BTreeMap::new(),
             fenced: BTreeSet::new(),
             budget,
         };
         for number in 1..=administrators {
             let own = Generation(number);
+            world.leases.insert(own, Lease::default());
             world.begin(own, FileSystemCreation::of(own, FileSystemTiming::default()));
         }
         world
@@ -67,58 +67,34 @@ impl CreationWorld {
     }
 
     fn is_live(&self, host: Generation) -> bool {
-        self.administrators.living.contains_key(&host) && !self.silent.contains(&host)
+        self.leases.get(&host).is_some_and(|lease| !lease.is_silent)
     }
 
     fn on_command(&mut self, command: &Command) -> Answer {
         match *command {
-            Command::ReadFileSystem => {
-                let volumes = || self.volumes.values().map(|(volume, _)| *volume).collect();
-                let record = self.record.clone().map(|record| FileSystemRecord { volumes: volumes(), ..record });
-                Answer::FileSystem { version: self.version, record }
-            }
-            Command::EnterFileSystem { after, .. }
-            | Command::ReplaceFileSystem { after, .. }
-            | Command::RemoveFileSystem { after }
-                if after != self.version =>
-            {
-                Answer::Superseded
-            }
+            Command::EnterFileSystem { after, .. } if after != self.version => Answer::Superseded,
             Command::EnterFileSystem { by, .. } => {
                 self.last_number += 1;
                 let (servers, state) = (vec![FileSystemId(self.last_number)], FileSystemState::Creating { by });
-                self.replace(Some(FileSystemRecord { servers, volumes: Vec::new(), state }))
+                self.record = Some(FileSystemRecord { servers, volumes: Vec::new(), state });
+                self.version.0 += 1;
+                Answer::Replaced { version: self.version }
             }
-            Command::ReplaceFileSystem { state, .. } => {
-                let record = self.record.clone().expect("the version is that of the record");
-                self.replace(Some(FileSystemRecord { state, ..record }))
-            }
-            Command::RemoveFileSystem { .. } => self.replace(None),
             Command::ListServers => Answer::Servers { leases: Vec::new(), announced: BTreeSet::new() },
-            Command::ListHosts => {
-                let lease = |host: u32| HostLease {
-                    host: Generation(host),
-                    is_live: self.is_live(Generation(host)),
-                    uses_volumes: true,
-                    confirmed: Version(0),
-                };
-                Answer::Hosts((1..=3).filter(|host| self.is_live(Generation(*host))).map(lease).collect())
+            Command::ListHosts | Command::EndLease { .. } | Command::ForgetLease { .. } => {
+                on_leases(&mut self.leases, command, |_| true, &self.fenced)
             }
-            Command::EndLease { host } if self.is_live(host) => Answer::Lease(LeaseEnd::Lives),
-            Command::EndLease { host } => {
-                let except = (1..=3).map(Generation).filter(|other| *other != host && !self.fenced.contains(other));
-                let below = Generation(4);
-                Answer::Lease(LeaseEnd::Ended(Fence { below, except: except.collect() }))
+            _ => {
+                let volumes = self.volumes.values().map(|(volume, _)| *volume).collect();
+                on_file_system((&mut self.version, &mut self.record), volumes, command)
             }
-            Command::ForgetLease { .. } => Answer::Yes,
-            ref other => panic!("{other:?}"),
         }
     }
 
-    fn replace(&mut self, record: Option<FileSystemRecord>) -> Answer {
-        self.record = record;
-        self.version = Version(self.version.0 + 1);
-        Answer::Replaced { version: self.version }
+    fn silence(&mut self, host: Generation) {
+        if let Some(lease) = self.leases.get_mut(&host) {
+            lease.is_silent = true;
+        }
     }
 }
 
@@ -128,32 +104,14 @@ impl Administered for CreationWorld {
     has_administrators!();
 
     fn other_events(&self) -> Vec<Event> {
-        let mut events = Vec::new();
-        for (own, administrator) in &self.administrators.living {
-            for (tag, asked) in &administrator.pending {
-                if self.budget.failures > 0 && matches!(asked.question, Question::CreateVolume { .. }) {
-                    events.push(Event::Fail(*own, *tag));
-                }
-            }
-            if self.budget.silences > 0 && !self.silent.contains(own) {
-                events.push(Event::Silence(*own));
-            }
-        }
-        events
+        let may_be_silent = |own: &&Generation| self.budget.silences > 0 && self.is_live(**own);
+        self.administrators.living.keys().filter(may_be_silent).map(|own| Event::Silence(*own)).collect()
     }
 
     fn other_happens(&mut self, event: Event) {
-        match event {
-            Event::Fail(own, tag) => {
-                self.budget.failures -= 1;
-                self.living(own).pending.remove(&tag);
-                self.give(own, Input::Answer { tag, answer: Answer::Failed });
-            }
-            Event::Silence(own) => {
-                self.budget.silences -= 1;
-                self.silent.insert(own);
-            }
-        }
+        let Event::Silence(own) = event;
+        self.budget.silences -= 1;
+        self.silence(own);
     }
 
     fn perform(&mut self, own: Generation, asked: &Asked) -> Answer {
@@ -197,6 +155,10 @@ impl Administered for CreationWorld {
         matches!(question, Question::Store(Command::EnterFileSystem { .. } | Command::ReplaceFileSystem { .. }))
     }
 
+    fn may_fail(question: &Question) -> bool {
+        matches!(question, Question::CreateVolume { .. })
+    }
+
     /// Otherwise what it looks at is as before.
     fn may_wake(&self, own: Generation) -> bool {
         self.is_over(own)
@@ -204,6 +166,14 @@ impl Administered for CreationWorld {
 
     fn passes(&self) -> Option<Duration> {
         None
+    }
+
+    fn died(&mut self, own: Generation) {
+        self.silence(own);
+    }
+
+    fn ended(&mut self, own: Generation, _: Administrator, _: &Result<Done, Error>) {
+        self.leases.remove(&own);
     }
 
     fn check(&self) {

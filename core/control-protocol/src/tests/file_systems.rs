@@ -110,7 +110,7 @@ impl FileSystemWorld {
             },
             announced: BTreeSet::new(),
             check: CheckSeen::default(),
-            administrators: Administrators { lost: budget.lost, deaths: budget.deaths, ..Default::default() },
+            administrators: Administrators::with(budget.lost, 0, budget.deaths),
             budget,
         };
         world.begin(FIRST, operation);
@@ -167,25 +167,7 @@ impl FileSystemWorld {
     }
 
     fn on_command(&mut self, command: &Command) -> Answer {
-        match *command {
-            Command::ReadFileSystem => {
-                let volumes = || self.volumes.iter().copied().collect();
-                let record = self.record.clone().map(|record| FileSystemRecord { volumes: volumes(), ..record });
-                Answer::FileSystem { version: self.version, record }
-            }
-            Command::ReplaceFileSystem { after, .. } | Command::RemoveFileSystem { after } if after != self.version => {
-                Answer::Superseded
-            }
-            Command::ReplaceFileSystem { state, .. } => {
-                self.record.as_mut().expect("the version is that of the record").state = state;
-                self.version = Version(self.version.0 + 1);
-                Answer::Replaced { version: self.version }
-            }
-            Command::RemoveFileSystem { .. } => {
-                self.record = None;
-                self.version = Version(self.version.0 + 1);
-                Answer::Replaced { version: self.version }
-            }
+        match command {
             Command::ListServers => {
                 let lease = |(shard, server): (&FileSystemId, &Server)| {
                     let (Server::Serves(host) | Server::Quiescent(host) | Server::Suspended(host)) = *server else {
@@ -197,7 +179,10 @@ impl FileSystemWorld {
                 let leases = self.servers.iter().filter_map(lease).collect();
                 Answer::Servers { leases, announced: self.announced.clone() }
             }
-            ref other => panic!("{other:?}"),
+            command => {
+                let volumes = self.volumes.iter().copied().collect();
+                on_file_system((&mut self.version, &mut self.record), volumes, command)
+            }
         }
     }
 }

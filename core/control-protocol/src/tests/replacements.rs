@@ -52,7 +52,7 @@ impl ReplacementWorld {
             record,
             next: replacement(false),
             refusals: 0,
-            administrators: Administrators { lost: budget.lost, deaths: budget.deaths, ..Default::default() },
+            administrators: Administrators::with(budget.lost, 0, budget.deaths),
             ended: Vec::new(),
             budget,
         };

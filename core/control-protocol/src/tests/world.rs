@@ -105,7 +105,6 @@ impl Host {
 /// What may happen next, besides what happens to administrators.
 #[derive(Clone, Debug)]
 pub enum Event {
-    Fail(Generation, Tag),
     Silence(Generation),
     Settle,
     Continue,
@@ -138,7 +137,7 @@ impl World {
             epoch: Epoch(1),
             devices,
             hosts: BTreeMap::new(),
-            administrators: Administrators { lost: budget.lost, deaths: budget.deaths, ..Default::default() },
+            administrators: Administrators::with(budget.lost, budget.failures, budget.deaths),
             copied,
             budget,
         };
@@ -217,12 +216,6 @@ impl Administered for World {
 
     fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        if self.budget.failures > 0 {
-            let of = |(own, administrator): (&Generation, &Administrator)| {
-                administrator.pending.keys().map(|tag| Event::Fail(*own, *tag)).collect::<Vec<_>>()
-            };
-            events.extend(self.administrators.living.iter().flat_map(of));
-        }
         if self.budget.silences > 0 {
             events.extend(
                 self.leases.iter().filter(|(_, lease)| !lease.is_silent).map(|(host, _)| Event::Silence(*host)),
@@ -281,11 +274,6 @@ impl Administered for World {
 
     fn other_happens(&mut self, event: Event) {
         match event {
-            Event::Fail(own, tag) => {
-                self.budget.failures -= 1;
-                self.living(own).pending.remove(&tag);
-                self.give(own, Input::Answer { tag, answer: Answer::Failed });
-            }
             Event::Silence(host) => {
                 self.budget.silences -= 1;
                 self.leases.get_mut(&host).unwrap().is_silent = true;
