@@ -3,7 +3,7 @@
 use crate::file_history::{FileAction, FileFailure, FileOperation, FileValue, Unit};
 use crate::history::{Moment, Outcome};
 use crate::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The version of the format.
 const SCHEMA: u32 = 1;
@@ -31,76 +31,63 @@ fn text(bytes: &Bytes) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn named(name: &str, fields: Value) -> Value {
-    let mut all = Map::from_iter([("name".to_string(), json!(name))]);
-    if let Value::Object(fields) = fields {
-        all.extend(fields);
-    }
-    Value::Object(all)
-}
-
 fn action_json(action: &FileAction) -> Value {
     match action {
         FileAction::Command(command) => command_json(command),
-        FileAction::Open { inode } => named("open", json!({"inode": inode.0})),
-        FileAction::Close { inode } => named("close", json!({"inode": inode.0})),
-        FileAction::Sync { inode } => named("sync", json!({"inode": inode.0})),
+        FileAction::Open { inode } => json!({"name": "open", "inode": inode.0}),
+        FileAction::Close { inode } => json!({"name": "close", "inode": inode.0}),
+        FileAction::Sync { inode } => json!({"name": "sync", "inode": inode.0}),
         FileAction::Read { inode, offset, length } => {
-            named("read", json!({"inode": inode.0, "offset": offset, "length": length}))
+            json!({"name": "read", "inode": inode.0, "offset": offset, "length": length})
         }
         FileAction::Write { inode, offset, length, tag } => {
-            named("write", json!({"inode": inode.0, "offset": offset, "length": length, "tag": tag.0}))
+            json!({"name": "write", "inode": inode.0, "offset": offset, "length": length, "tag": tag.0})
         }
         FileAction::Append { inode, length, tag } => {
-            named("append", json!({"inode": inode.0, "length": length, "tag": tag.0}))
+            json!({"name": "append", "inode": inode.0, "length": length, "tag": tag.0})
         }
-        FileAction::Truncate { inode, size } => named("truncate", json!({"inode": inode.0, "size": size})),
-        FileAction::Lock { inode, owner, range, exclusive, waits } => named(
-            "lock",
-            json!({"inode": inode.0, "owner": owner, "from": range.start, "to": range.end, "exclusive": exclusive,
-                   "waits": waits}),
-        ),
+        FileAction::Truncate { inode, size } => json!({"name": "truncate", "inode": inode.0, "size": size}),
+        FileAction::Lock { inode, owner, range, exclusive, waits } => {
+            json!({"name": "lock", "inode": inode.0, "owner": owner, "from": range.start, "to": range.end,
+                   "exclusive": exclusive, "waits": waits})
+        }
         FileAction::Unlock { inode, owner, range } => {
-            named("unlock", json!({"inode": inode.0, "owner": owner, "from": range.start, "to": range.end}))
+            json!({"name": "unlock", "inode": inode.0, "owner": owner, "from": range.start, "to": range.end})
         }
-        FileAction::TestLock { inode, owner, range, exclusive } => named(
-            "test_lock",
-            json!({"inode": inode.0, "owner": owner, "from": range.start, "to": range.end, "exclusive": exclusive}),
-        ),
+        FileAction::TestLock { inode, owner, range, exclusive } => {
+            json!({"name": "test_lock", "inode": inode.0, "owner": owner, "from": range.start, "to": range.end,
+                   "exclusive": exclusive})
+        }
     }
 }
 
 fn command_json(command: &FileCommand) -> Value {
     match command {
-        FileCommand::Lookup { parent, name } => named("lookup", json!({"parent": parent.0, "entry": text(name)})),
-        FileCommand::Stat { inode } => named("stat", json!({"inode": inode.0})),
-        FileCommand::ReadDirectory { inode, .. } => named("read_directory", json!({"inode": inode.0})),
-        FileCommand::ReadLink { inode } => named("read_link", json!({"inode": inode.0})),
+        FileCommand::Lookup { parent, name } => json!({"name": "lookup", "parent": parent.0, "entry": text(name)}),
+        FileCommand::Stat { inode } => json!({"name": "stat", "inode": inode.0}),
+        FileCommand::ReadDirectory { inode, .. } => json!({"name": "read_directory", "inode": inode.0}),
+        FileCommand::ReadLink { inode } => json!({"name": "read_link", "inode": inode.0}),
         FileCommand::Create { parent, name, node, exclusive, mode, .. } => {
             let file_type = node.file_type();
             let target = if let NewInode::SymbolicLink { target } = node { Some(text(target)) } else { None };
-            named(
-                "create",
-                json!({"parent": parent.0, "entry": text(name), "type": type_name(file_type), "target": target,
-                       "exclusive": exclusive, "mode": mode}),
-            )
+            json!({"name": "create", "parent": parent.0, "entry": text(name), "type": type_name(file_type),
+                   "target": target, "exclusive": exclusive, "mode": mode})
         }
         FileCommand::Link { inode, parent, name } => {
-            named("link", json!({"inode": inode.0, "parent": parent.0, "entry": text(name)}))
+            json!({"name": "link", "inode": inode.0, "parent": parent.0, "entry": text(name)})
         }
-        FileCommand::Unlink { parent, name } => named("unlink", json!({"parent": parent.0, "entry": text(name)})),
+        FileCommand::Unlink { parent, name } => json!({"name": "unlink", "parent": parent.0, "entry": text(name)}),
         FileCommand::RemoveDirectory { parent, name } => {
-            named("remove_directory", json!({"parent": parent.0, "entry": text(name)}))
+            json!({"name": "remove_directory", "parent": parent.0, "entry": text(name)})
         }
-        FileCommand::Rename { parent, name, new_parent, new_name, no_replace } => named(
-            "rename",
-            json!({"parent": parent.0, "entry": text(name), "new_parent": new_parent.0, "new_entry": text(new_name),
-                   "no_replace": no_replace}),
-        ),
+        FileCommand::Rename { parent, name, new_parent, new_name, no_replace } => {
+            json!({"name": "rename", "parent": parent.0, "entry": text(name), "new_parent": new_parent.0,
+                   "new_entry": text(new_name), "no_replace": no_replace})
+        }
         FileCommand::SetAttributes { inode, change } => {
-            named("set_attributes", json!({"inode": inode.0, "mode": change.mode}))
+            json!({"name": "set_attributes", "inode": inode.0, "mode": change.mode})
         }
-        other => named("other", json!({"text": format!("{other:?}")})),
+        other => json!({"name": "other", "text": format!("{other:?}")}),
     }
 }
 
