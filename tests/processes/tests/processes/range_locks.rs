@@ -171,7 +171,7 @@ fn locks_are_listed_of_all_lock_servers_and_one_that_is_silent_is_named() {
     let patience = Instant::now();
     let waits = loop {
         let told = listed(&["shelf", "--waiting"]);
-        if let [lock] = &items(&told["locks"])[..] {
+        if let [lock] = items(&told["locks"]) {
             break lock.clone();
         }
         assert!(patience.elapsed() < Duration::from_secs(20), "{told}");
