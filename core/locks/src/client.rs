@@ -230,6 +230,9 @@ impl LockClient {
 
     fn acquire(&mut self, cx: &mut Ctx, holder: HolderId, wanted: Wanted) {
         let Wanted { object, extents, unit_blocks, retention, is_impatient, over } = wanted;
+        if retention.width().is_some() {
+            self.greet(cx);
+        }
         let run = unit_blocks * cx.settings.stripes_per_lock_server;
         let next = match retention.width() {
             Some(_) => by_division(&self.config.servers, cx.settings.range_division, object, &extents),
@@ -248,6 +251,16 @@ impl LockClient {
             self.tell_part(holder, |holder| Event::Delayed { holder });
         } else {
             self.acquire_next(cx, holder);
+        }
+    }
+
+    /// Lets every lock server hear of this host from now on: one that has lost its list of hosts takes all that use lock servers for holders of
+    /// its locks, and has those fenced that say nothing.
+    fn greet(&mut self, cx: &mut Ctx) {
+        for server in self.config.servers.clone() {
+            if !self.links.contains_key(&server) {
+                self.tell(cx, server, LockCommand::Heartbeat { sent: cx.now.time });
+            }
         }
     }
 

@@ -327,6 +327,10 @@ fn a_silent_lock_server_ends_the_locks_that_it_has_granted_and_no_others() {
     };
     let piece = 1 << 20;
     let one = range(&mut stage, 0, 1);
+    let greets = |(server, request): &(LockServerId, LockRequest)| {
+        *server == silent && matches!(request.command, LockCommand::Heartbeat { .. })
+    };
+    assert!(stage.asked.iter().any(greets), "all servers hear of this host");
     grants(&mut stage, living);
     let one = locked(&mut stage, one);
     let other = range(&mut stage, piece, 1);
@@ -338,7 +342,7 @@ fn a_silent_lock_server_ends_the_locks_that_it_has_granted_and_no_others() {
     let [kept, lost] = [one, other].map(|lock| stage.ask(RangesRequest::AwaitRecall { lock }));
     for _ in 0..8 {
         stage.pass(lease / 8);
-        stage.grant(living, 3, LockReply::Heartbeat);
+        stage.grant(living, 3, LockReply::Heartbeat { sent: stage.now.time });
     }
     assert_eq!((stage.outcome(kept), stage.outcome(lost)), (None, Some(Err(HostError::LockLost))));
     let refused = range(&mut stage, piece - 1, 2);
@@ -349,7 +353,7 @@ fn a_silent_lock_server_ends_the_locks_that_it_has_granted_and_no_others() {
     grants(&mut stage, living);
     locked(&mut stage, again);
     // It is heard again, and still knows this host: what is kept counts again.
-    stage.grant(silent, 3, LockReply::Heartbeat);
+    stage.grant(silent, 3, LockReply::Heartbeat { sent: stage.now.time });
     let back = range(&mut stage, piece, 1);
     locked(&mut stage, back);
     let survey = |server| {
