@@ -142,14 +142,38 @@ mod tests {
     use super::*;
     use braid_base::{ArrayId, DeviceId};
     use braid_control::ControlPlane;
+    use std::path::PathBuf;
 
-    #[tokio::test]
-    async fn a_device_without_its_file_is_started_when_the_file_is_there() {
-        let dir = std::env::temp_dir().join(format!("braid-supervisor-{}", std::process::id()));
+    /// The assignment of a device in a new folder, and its file, which does not exist.
+    fn assignment(test: &str) -> (PathBuf, PathBuf, Assignment) {
+        let dir = std::env::temp_dir().join(format!("braid-supervisor-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let (id, file) = (DeviceId(2), dir.join("device-2.braid"));
         let what = What::Device { array: ArrayId([7; 16]), id, file: file.clone(), listen: None };
-        let assignment = Assignment { control: ControlPlane::at(&dir), tuning: Tuning::default(), what };
+        (dir.clone(), file, Assignment { control: ControlPlane::at(&dir), tuning: Tuning::default(), what })
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_is_in_use_does_not_stop_the_thread_of_its_node() {
+        let (dir, file, assignment) = assignment("in-use");
+        let other = std::fs::File::create(&file).unwrap();
+        other.lock().unwrap();
+        let listen = Address::loopback(0);
+        let both = async {
+            tokio::select! {
+                biased;
+                started = task::DeviceTask::start(&assignment, &listen) => Some(started.err()),
+                () = tokio::time::sleep(BACKOFF_MIN) => None,
+            }
+        };
+        let started = tokio::task::LocalSet::new().run_until(both).await;
+        assert!(started.is_none(), "the start waits for the disk, and the thread goes on: {started:?}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_device_without_its_file_is_started_when_the_file_is_there() {
+        let (dir, file, assignment) = assignment("no-file");
         let killed = assignment.explain(Failure::failed("ended", "signal: 9 (SIGKILL)"));
         assert!(killed.code == NO_FILE && killed.message.ends_with("device-2.braid is gone"), "{killed}");
         let (_sender, wanted) = watch::channel(Some(assignment));

@@ -8,7 +8,7 @@ use braid_admin::device_file::{DeviceFile, Expected};
 use braid_admin::failure::Failure;
 use braid_shell::Address;
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, JoinError, JoinHandle, spawn_local};
+use tokio::task::{AbortHandle, JoinError, JoinHandle, spawn_blocking, spawn_local};
 
 /// The task. It ends at once when dropped.
 pub struct DeviceTask {
@@ -45,7 +45,9 @@ impl DeviceTask {
                 let Assignment { control, tuning, what } = assignment;
                 let What::Device { array, id, file, .. } = what else { unreachable!("a node runs devices alone") };
                 let expected = Expected { array: Some(array), id: Some(id) };
-                let device = DeviceDaemon::new(DeviceFile::open(&file, expected)?, tuning.object_memory);
+                // A disk that hangs, or is in use, would stop the whole node.
+                let opened = spawn_blocking(move || DeviceFile::open(&file, expected)).await.expect("it does not panic");
+                let device = DeviceDaemon::new(opened?, tuning.object_memory);
                 device.serve(&listen, MonitorAt::Control(control), false, told, stopped).await
             };
             outcome.await.err().unwrap_or_else(|| Failure::failed("device-ended", "it was stopped"))

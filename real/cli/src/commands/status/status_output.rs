@@ -47,7 +47,11 @@ impl<'a> View<'a> {
         let recorded = match name {
             "up" => status.pid,
             "monitor" => status.monitor.pid,
-            _ if name.starts_with("mds ") || name.starts_with("node ") => of_host(name),
+            _ if name.starts_with("node ") => {
+                let node = status.nodes.iter().find(|node| name == format!("node {}", node.id));
+                node.map_or_else(|| of_host(name), |node| node.pid)
+            }
+            _ if name.starts_with("mds ") => of_host(name),
             _ => {
                 let device = |number: u16| status.devices.iter().find(|device| device.id == number)?.pid;
                 let server = |number: u16| status.lock_servers.iter().find(|server| server.id == number)?.pid;
@@ -113,7 +117,11 @@ impl<'a> View<'a> {
             for node in &status.nodes {
                 let pid = node.pid.map_or_else(|| "down".to_string(), |pid| pid.to_string());
                 let devices = node.devices.iter().map(|id| DeviceId(*id).to_string()).collect::<Vec<_>>().join(" ");
-                rows.push(row([&node.id.to_string(), &pid, &devices, &node.nbd]));
+                let clients = match &node.down {
+                    Some(why) => format!("not served: {why}"),
+                    None => node.nbd.clone(),
+                };
+                rows.push(row([&node.id.to_string(), &pid, &devices, &clients]));
             }
             text += &table(&rows);
         }
