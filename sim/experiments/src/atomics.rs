@@ -2,8 +2,7 @@
 //! for a lock, and the paper's open assumptions.
 
 use crate::assumptions;
-use crate::catalogue::THROUGHPUT;
-use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
+use crate::experiment::{Base, Experiment, Point, Series, THROUGHPUT, Thoroughness};
 use braid_benchkit::locking::Strategy;
 use braid_benchkit::plot::{Axis, PlotKind};
 

@@ -3,13 +3,12 @@
 use crate::assumptions;
 use crate::atomics;
 use crate::commits;
-use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
+use crate::experiment::{Base, Experiment, Point, Series, THROUGHPUT, Thoroughness};
 use braid_benchkit::plot::{Axis, PlotKind};
 use braid_ordering::Ordering;
 
 const HOSTS: Axis = Axis { name: "hosts", title: "hosts" };
 const LATENCY: Axis = Axis { name: "latency_ms", title: "mean latency (ms)" };
-pub(crate) const THROUGHPUT: Axis = Axis { name: "throughput_ops", title: "throughput (operations/s)" };
 const DELAYED: Axis = Axis { name: "delayed_fraction", title: "fraction of operations delayed" };
 const MESSAGES: Axis = Axis { name: "messages_per_op", title: "messages per operation" };
 const ACTIVE: Axis = Axis { name: "active_percent", title: "part of the disks addressed (%)" };

@@ -2,8 +2,7 @@
 //! directory (figure 6), the paper's open assumptions; and beyond the paper: many servers, and many operations in one transaction.
 
 use crate::assumptions;
-use crate::catalogue::THROUGHPUT;
-use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
+use crate::experiment::{Base, Experiment, Point, Series, THROUGHPUT, Thoroughness};
 use braid_benchkit::plot::{Axis, PlotKind};
 
 const RECORD: Axis = Axis { name: "record_kib", title: "bytes of a record (KiB)" };

@@ -1,8 +1,11 @@
 //! The definition of an experiment: the points at which arrays are run, and their presentation.
 
 use braid_benchkit::plot::{Axis, PlotKind};
+use braid_measure::locking::system::LockingSystem;
 use braid_measure::{CommitParameters, Limits, LockParameters, Measured, Named, ParameterError, Parameters, Sections};
 use braid_ordering::Ordering;
+
+pub(crate) const THROUGHPUT: Axis = Axis { name: "throughput_ops", title: "throughput (operations/s)" };
 
 pub struct Experiment {
     /// The name on the command line.
@@ -45,22 +48,22 @@ pub enum Base {
 impl Base {
     pub const ALL: [Base; 4] = [Base::SharedArray, Base::Today, Base::DeviceAtomics, Base::OnePhaseCommit];
 
-    pub fn text(self) -> &'static str {
+    /// The name of the file, and its text.
+    fn source(self) -> (&'static str, &'static str) {
         match self {
-            Base::SharedArray => include_str!("../parameters/shared-array.toml"),
-            Base::Today => include_str!("../parameters/today.toml"),
-            Base::DeviceAtomics => include_str!("../parameters/device-atomics.toml"),
-            Base::OnePhaseCommit => include_str!("../parameters/one-phase-commit.toml"),
+            Base::SharedArray => ("shared-array.toml", include_str!("../parameters/shared-array.toml")),
+            Base::Today => ("today.toml", include_str!("../parameters/today.toml")),
+            Base::DeviceAtomics => ("device-atomics.toml", include_str!("../parameters/device-atomics.toml")),
+            Base::OnePhaseCommit => ("one-phase-commit.toml", include_str!("../parameters/one-phase-commit.toml")),
         }
     }
 
+    pub fn text(self) -> &'static str {
+        self.source().1
+    }
+
     pub fn file(self) -> &'static str {
-        match self {
-            Base::SharedArray => "shared-array.toml",
-            Base::Today => "today.toml",
-            Base::DeviceAtomics => "device-atomics.toml",
-            Base::OnePhaseCommit => "one-phase-commit.toml",
-        }
+        self.source().0
     }
 
     /// The parameters of the file, with `assignments` applied.
@@ -128,7 +131,7 @@ impl Subject {
             Subject::Array(parameters) => {
                 braid_measure::measure(parameters, ordering.expect("arrays have an ordering"), seed)
             }
-            Subject::Locks(parameters) => braid_measure::locking::measure(parameters, seed),
+            Subject::Locks(parameters) => LockingSystem::new(parameters, seed).run(),
             Subject::Commits(parameters) => braid_measure::commits::measure(parameters, seed),
         }
     }

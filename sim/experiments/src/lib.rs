@@ -10,6 +10,7 @@
 //! | [`experiment`] | the definition of an experiment |
 //! | [`mod@run`] | runs an experiment: replications, peaks |
 //! | [`rows`] | results as rows |
+//! | `testing` | runs experiments for tests of their shapes |
 //! | [`output`], [`report`] | result files, and one page of all results |
 //!
 //! Tables, plots and confidence intervals are in `braid-benchkit`.
@@ -24,6 +25,8 @@ pub mod paper;
 pub mod report;
 pub mod rows;
 pub mod run;
+#[cfg(test)]
+mod testing;
 
 pub use catalogue::{EXPERIMENTS, find};
 pub use experiment::{Experiment, Thoroughness};

@@ -41,10 +41,8 @@ fn read_all(dir: &Path) -> Result<Vec<Record>, ReportError> {
         let paths = folders.map(|folder| folder.join(format!("{}.json", experiment.name)));
         let Some(path) = paths.into_iter().find(|path| path.exists()) else { continue };
         let shown = path.display().to_string();
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) => return Err(ReportError::File { path: shown, error }),
-        };
+        let unreadable = |error| ReportError::File { path: shown.clone(), error };
+        let text = std::fs::read_to_string(&path).map_err(unreadable)?;
         records.push(serde_json::from_str(&text).map_err(|error| ReportError::NotOurs { path: shown, error })?);
     }
     if records.is_empty() {

@@ -10,9 +10,11 @@ use crate::hardware::{Link, NetworkModel, ProcessorCosts, Server};
 use crate::locking::manager::LockManager;
 use crate::prelude::*;
 use crate::sampler::Sampler;
+use braid_base::LockServerId;
 use braid_base::limits::Settings;
 use braid_blocks::{Content, Piece};
-use braid_locks::LockServer;
+use braid_host::{Acquisition, HostConfig};
+use braid_locks::{LockServer, LockServerConfig};
 use braid_machine::one_type::{step_as, step_server};
 use braid_machine::{DiskResult, Effect, EffectsOf, HostRequest, Input, InputOf, Machine, OneDisk};
 use braid_wire::{ActionResult, Command, Message, ObjectAnswer, ObjectCommand, Reply};
@@ -322,6 +324,35 @@ pub fn without_timeouts() -> Settings {
         request_timeout: never,
         ..settings
     }
+}
+
+/// A host of an array whose membership never changes.
+pub fn fixed_host(
+    generation: Generation,
+    devices: &[DeviceId],
+    lock_servers: &[LockServerId],
+    settings: &Settings,
+    seed: u64,
+) -> HostConfig {
+    HostConfig {
+        generation,
+        membership: Some(Membership::first(devices.iter().copied())),
+        devices: devices.to_vec(),
+        lock_servers: lock_servers.to_vec(),
+        acquisition: Acquisition::Ordered,
+        volumes: Vec::new(),
+        held: Default::default(),
+        settings: settings.clone(),
+        seed,
+    }
+}
+
+/// A lock server of an array with so many hosts.
+pub fn fixed_lock_server(id: LockServerId, hosts: usize, settings: &Settings) -> LockServerConfig {
+    // Above the generations of all hosts.
+    let start = Generation(hosts as u32 + 1 + u32::from(id.0));
+    let config = LockServerConfig::of_volumes(id, start, Default::default(), settings.clone());
+    LockServerConfig { evict_after: None, ..config }
 }
 
 /// The bytes of data that a message carries, or would carry if blocks had content.

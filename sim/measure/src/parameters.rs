@@ -235,6 +235,16 @@ impl Parameters {
     }
 }
 
+impl Network {
+    pub fn check(&self) -> Result<(), ParameterError> {
+        if self.overhead_min_ms > self.overhead_max_ms {
+            let text = "network.overhead_min_ms is above network.overhead_max_ms";
+            return Err(ParameterError::Together(text.to_string()));
+        }
+        Ok(())
+    }
+}
+
 impl Named for Parameters {
     fn check_together(&self) -> Result<(), ParameterError> {
         let (system, workload) = (&self.system, &self.workload);
@@ -280,13 +290,10 @@ impl Named for Parameters {
         if self.active_stripes() * system.data_units < workload.size_units_max + 1 {
             return wrong("the addressed part of the volume is smaller than a request: increase system.units_per_device or workload.active_fraction".to_string());
         }
-        if self.network.overhead_min_ms > self.network.overhead_max_ms {
-            return wrong("network.overhead_min_ms is above network.overhead_max_ms".to_string());
-        }
         if self.protocol.backoff_min_ms > self.protocol.backoff_max_ms {
             return wrong("protocol.backoff_min_ms is above protocol.backoff_max_ms".to_string());
         }
-        Ok(())
+        self.network.check()
     }
 }
 

@@ -1,7 +1,7 @@
 //! An array on modelled hardware with the request streams of its hosts: the shared-array paper's experiments.
 
 use crate::disk_latency::DiskModel;
-use crate::engine::{Engine, EngineResult, Role, without_timeouts};
+use crate::engine::{Engine, EngineResult, Role, fixed_host, fixed_lock_server, without_timeouts};
 use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::parameters::{Arrivals, Parameters, milliseconds};
 use crate::prelude::*;
@@ -14,9 +14,8 @@ use braid_base::{ArrayId, LockServerId, VolumeId};
 use braid_device::DeviceConfig;
 use braid_host::HostConfig;
 use braid_layout::{Layout, RaidLevel, VolumeDescription};
-use braid_locks::{LockServer, LockServerConfig};
+use braid_locks::LockServer;
 use braid_store::StoreConfig;
-use std::collections::BTreeSet;
 
 const ARRAY: ArrayId = ArrayId(*b"a modelled array");
 /// An array, its hosts, and their requests.
@@ -76,17 +75,9 @@ impl System {
         };
         let membership = Membership::first(devices.iter().copied());
         for number in 1..=parameters.system.hosts as u32 {
-            let host = Host::new(HostConfig {
-                generation: Generation(number),
-                membership: Some(membership.clone()),
-                devices: devices.clone(),
-                lock_servers: lock_servers.clone(),
-                acquisition: parameters.system.lock_acquisition,
-                volumes: volumes.clone(),
-                held: Default::default(),
-                settings: settings.clone(),
-                seed: seeds.next_u64(),
-            });
+            let config = fixed_host(Generation(number), &devices, &lock_servers, &settings, seeds.next_u64());
+            let acquisition = parameters.system.lock_acquisition;
+            let host = Host::new(HostConfig { acquisition, volumes: volumes.clone(), ..config });
             let costs = ProcessorCosts::host(&parameters.processor);
             let id = NodeId::Host(Generation(number));
             system.engine.add(id, Role::Host(Box::new(host)), costs, None, clock(parameters, &mut clocks));
@@ -105,16 +96,7 @@ impl System {
             system.engine.add(id, Role::Device(Box::new(machine)), costs, disk, clock(parameters, &mut clocks));
         }
         for server in lock_servers {
-            let machine = LockServer::new(LockServerConfig {
-                id: server,
-                // Above the generations of all hosts.
-                start: Generation(parameters.system.hosts as u32 + 1 + u32::from(server.0)),
-                unlisted: BTreeSet::new(),
-                evict_after: None,
-                serves_volumes: true,
-                ends_without_locks: false,
-                settings: settings.clone(),
-            });
+            let machine = LockServer::new(fixed_lock_server(server, hosts, &settings));
             let costs = ProcessorCosts::lock_server(&parameters.processor);
             let id = NodeId::LockServer(server);
             system.engine.add(id, Role::LockServer(Box::new(machine)), costs, None, clock(parameters, &mut clocks));

@@ -1,31 +1,18 @@
 //! Tests of the shapes of figure 3 and of known results of the contention benchmark.
 
 use super::*;
-use crate::run::{Replicated, Request, plan, run};
-use indicatif::ProgressBar;
+use crate::testing::Results;
 
-fn replicated(experiment: &Experiment, keep: impl Fn(&Point) -> bool, locks: u64) -> Vec<Replicated> {
-    let assignments = vec![format!("run.locks_per_process={locks}")];
-    let request = Request { seed: 1, replications: Some(2), assignments, thoroughness: Thoroughness::Full };
-    let plan = plan(experiment, &request).expect("the points are valid").only(keep);
-    run(plan, &request, &ProgressBar::hidden()).0
-}
-
-/// The mean throughput of a point.
-fn throughput(runs: &[Replicated], panel: &str, series: &str, objects: u64) -> f64 {
-    let found = |run: &&Replicated| {
-        run.point.panel == panel && run.point.series.name == series && run.point.x == objects as f64
-    };
-    let runs = &runs.iter().find(found).unwrap_or_else(|| panic!("{series} at {objects}")).runs;
-    runs.iter().map(|run| run.throughput_ops).sum::<f64>() / runs.len() as f64
+fn results(experiment: &Experiment, locks: u64, keep: impl Fn(&Point) -> bool) -> Results {
+    Results::of(experiment, Thoroughness::Full, 2, &format!("run.locks_per_process={locks}"), keep)
 }
 
 #[test]
 fn figure_3_has_the_papers_shapes() {
     const PANEL: &str = "10 processes";
     let few = [1, 5, 20, 100, 1000];
-    let runs = replicated(&FIGURE_3, |point| point.panel == PANEL && few.contains(&(point.x as u64)), 150);
-    let of = |series: &str, objects| throughput(&runs, PANEL, series, objects);
+    let results = results(&FIGURE_3, 150, |point| point.panel == PANEL && few.contains(&(point.x as u64)));
+    let of = |series: &str, objects: u64| results.value(PANEL, series, objects as f64, "throughput_ops");
     for line in BY_DEVICES.iter().chain([&MANAGER, &WITH_WRITE]) {
         let seen = few.map(|objects| of(line.0, objects));
         assert!(seen.windows(2).all(|pair| pair[1] > 0.97 * pair[0]), "{} rises: {seen:?}", line.0);
@@ -50,8 +37,8 @@ fn ten_devices_that_have_enough_to_do_are_nine_times_one() {
     const PANEL: &str = "10 processes a device";
     let few = [ONE_DEVICE, "10 devices"];
     let keep = |point: &Point| point.panel == PANEL && point.x == 5000.0 && few.contains(&point.series.name.as_str());
-    let runs = replicated(&FIGURE_3, keep, 500);
-    let of = |series: &str| throughput(&runs, PANEL, series, 5000);
+    let results = results(&FIGURE_3, 500, keep);
+    let of = |series: &str| results.value(PANEL, series, 5000.0, "throughput_ops");
     let (one, ten) = (of(ONE_DEVICE), of("10 devices"));
     assert!(ten >= 9.0 * one, "{ten} are {} times {one}", ten / one);
 }
@@ -59,12 +46,8 @@ fn ten_devices_that_have_enough_to_do_are_nine_times_one() {
 #[test]
 fn efficiency_is_one_without_contention_and_least_for_spinning() {
     let work = WORKS[0].0;
-    let runs = replicated(&CONTENTION, |point| point.panel == work && [1.0, 25.0].contains(&point.x), 20);
-    let efficiency = |strategy: Strategy, processes: f64| {
-        let found = |run: &&Replicated| run.point.series.name == strategy.name() && run.point.x == processes;
-        let runs = &runs.iter().find(found).expect("the point was run").runs;
-        runs.iter().map(|run| run.locks.expect("locks are counted").efficiency()).sum::<f64>() / runs.len() as f64
-    };
+    let results = results(&CONTENTION, 20, |point| point.panel == work && [1.0, 25.0].contains(&point.x));
+    let efficiency = |strategy: Strategy, processes: f64| results.value(work, strategy.name(), processes, "efficiency");
     for strategy in Strategy::ALL {
         assert_eq!(efficiency(strategy, 1.0), 1.0, "{strategy:?} alone");
         let crowded = efficiency(strategy, 25.0);

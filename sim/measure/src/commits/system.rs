@@ -19,6 +19,7 @@ use braid_commit::{
     Body, Commits, Evaluation, Event, LogWrite, Message, Operation, Outcome, Protocol, Record, RecordKind, Step,
     Timing, Transaction, TransactionName,
 };
+use braid_world::EventQueue;
 
 /// No message is lost: nothing must be sent twice, whatever the load.
 const NEVER: Duration = Duration::from_secs(1_000_000);
@@ -28,8 +29,7 @@ pub struct CommitSystem {
     parameters: CommitParameters,
     servers: Vec<Server>,
     /// What will happen, by time, and then in the order in which it was foreseen.
-    events: BTreeMap<(Time, u64), SystemEvent>,
-    foreseen: u64,
+    events: EventQueue<SystemEvent>,
     now: Time,
     rng: Rng,
     operations: BTreeMap<u64, Issued>,
@@ -119,8 +119,7 @@ impl CommitSystem {
         CommitSystem {
             servers: (0..parameters.system.servers).map(server).collect(),
             parameters: parameters.clone(),
-            events: BTreeMap::new(),
-            foreseen: 0,
+            events: EventQueue::default(),
             now: Time(0),
             rng: Rng::new(seed),
             operations: BTreeMap::new(),
@@ -170,7 +169,7 @@ impl CommitSystem {
         }
         let mut answered = self.now;
         let mut done = 0;
-        while let Some(((at, _), event)) = self.events.pop_first() {
+        while let Some((at, event)) = self.events.pop() {
             self.now = at;
             self.counts.events += 1;
             self.take(event);
@@ -363,8 +362,7 @@ impl CommitSystem {
     }
 
     fn foresee(&mut self, at: Time, event: SystemEvent) {
-        self.foreseen += 1;
-        self.events.insert((at, self.foreseen), event);
+        self.events.push(at, event);
     }
 }
 

@@ -14,9 +14,3 @@ pub mod parameters;
 pub mod system;
 
 pub use parameters::LockParameters;
-
-use crate::tally::Measured;
-
-pub fn measure(parameters: &LockParameters, seed: u64) -> Measured {
-    system::LockingSystem::new(parameters, seed).run()
-}

@@ -88,9 +88,6 @@ impl Named for LockParameters {
         if self.workload.work == Work::GetElsewhere && self.system.devices < 2 {
             return wrong("workload.work=get-elsewhere needs another device: set system.devices to at least 2");
         }
-        if self.network.overhead_min_ms > self.network.overhead_max_ms {
-            return wrong("network.overhead_min_ms is above network.overhead_max_ms");
-        }
-        Ok(())
+        self.network.check()
     }
 }

@@ -3,7 +3,7 @@
 use super::manager::LockManager;
 use super::parameters::LockParameters;
 use crate::disk_latency::DiskModel;
-use crate::engine::{Engine, EngineResult, Role, without_timeouts};
+use crate::engine::{Engine, EngineResult, Role, fixed_host, without_timeouts};
 use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::prelude::*;
 use crate::storage::ModelStorage;
@@ -12,7 +12,6 @@ use braid_base::limits::OBJECT_COMMANDS_MAX;
 use braid_base::{ArrayId, BlockRange, LockServerId};
 use braid_benchkit::locking::{Counts, LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
 use braid_device::DeviceConfig;
-use braid_host::{Acquisition, HostConfig};
 use braid_layout::Atomicity;
 use braid_machine::{HostSuccess, ObjectsRequest};
 use braid_store::StoreConfig;
@@ -42,8 +41,6 @@ struct Process {
     locker: Locker,
     left: u64,
     since: Time,
-    /// The request that the processor is receiving.
-    request: Option<ObjectsRequest>,
     /// The number of the process's lock request at the lock manager.
     lock_id: u64,
 }
@@ -52,7 +49,7 @@ enum Event {
     /// A process has finished waiting.
     Waited { process: usize },
     /// A host's processor has received the request of its process.
-    Taken { process: usize },
+    Taken { process: usize, request: ObjectsRequest },
 }
 
 impl LockingSystem {
@@ -73,24 +70,16 @@ impl LockingSystem {
         };
         let ids: Vec<DeviceId> = (0..devices as u16).map(DeviceId).collect();
         let membership = Membership::first(ids.iter().copied());
+        // Locks do not depend on the wall clock.
+        let clock = || LocalClock::exact(Time(0));
         for number in 0..processes {
             let generation = Generation(number as u32 + 1);
-            let host = Host::new(HostConfig {
-                generation,
-                membership: Some(membership.clone()),
-                devices: ids.clone(),
-                lock_servers: Vec::new(),
-                acquisition: Acquisition::Ordered,
-                volumes: Vec::new(),
-                held: Default::default(),
-                settings: without_timeouts(),
-                seed: seeds.next_u64(),
-            });
+            let host = Host::new(fixed_host(generation, &ids, &[], &without_timeouts(), seeds.next_u64()));
             let costs = ProcessorCosts::host(&parameters.processor);
             system.engine.add(NodeId::Host(generation), Role::Client(Box::new(host)), costs, None, clock());
             let locker = Locker::new(number, parameters.habit());
             let left = parameters.run.locks_per_process;
-            system.processes.push(Process { locker, left, since: Time(0), request: None, lock_id: 0 });
+            system.processes.push(Process { locker, left, since: Time(0), lock_id: 0 });
         }
         for device in ids {
             let store = StoreConfig { array: ARRAY, device, size: u64::MAX };
@@ -121,9 +110,7 @@ impl LockingSystem {
         while self.running > 0 {
             match self.engine.advance() {
                 Some(Event::Waited { process }) => self.resume(process, LockerEvent::Nothing),
-                Some(Event::Taken { process }) => {
-                    let request =
-                        self.processes[process].request.take().expect("the processor has received the request");
+                Some(Event::Taken { process, request }) => {
                     self.engine.ask(process, OpId::front_end(process as u64), request);
                 }
                 None => {}
@@ -209,8 +196,7 @@ impl LockingSystem {
                 let taken = self.engine.take_in(process);
                 let request = ObjectsRequest::Execute { device, request, patience: NEVER };
                 if taken > self.engine.now() {
-                    self.processes[process].request = Some(request);
-                    self.engine.foresee(taken, Event::Taken { process });
+                    self.engine.foresee(taken, Event::Taken { process, request });
                 } else {
                     self.engine.ask(process, OpId::front_end(process as u64), request);
                 }
@@ -292,9 +278,4 @@ impl LockingSystem {
 fn no_component() -> ObjectDescription {
     let (ordering, atomicity) = (Ordering::None, Atomicity::Consistent);
     ObjectDescription { ordering, redundant: false, atomicity, ..ObjectDescription::new(ObjectId(u64::MAX), 0) }
-}
-
-/// Locks do not depend on the wall clock.
-fn clock() -> LocalClock {
-    LocalClock::exact(Time(0))
 }
