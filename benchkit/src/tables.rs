@@ -102,6 +102,7 @@ fn title(metric: &str) -> &str {
         "latency_p99_ms" => "latency of the 99th percentile (ms)",
         "throughput_ops" => "throughput (operations/s)",
         "messages_per_op" => "messages per operation",
+        "callbacks_per_op" => "callbacks per operation",
         "delayed_fraction" => "operations delayed",
         "restarts_per_op" => "restarts per operation",
         "disk_utilization" => "disks busy",

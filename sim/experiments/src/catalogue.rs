@@ -4,6 +4,7 @@ use crate::assumptions;
 use crate::atomics;
 use crate::commits;
 use crate::experiment::{Base, Experiment, Point, Series, THROUGHPUT, Thoroughness};
+use crate::range_locks;
 use braid_benchkit::plot::{Axis, PlotKind};
 use braid_ordering::Ordering;
 
@@ -241,6 +242,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
     commits::ASSUMPTIONS,
     commits::MANY_SERVERS,
     commits::GROUPING,
+    range_locks::FIGURE_3,
+    range_locks::FIGURE_4,
+    range_locks::FIGURE_5,
+    range_locks::FIGURE_6,
+    range_locks::FIGURE_7,
+    range_locks::FIGURE_8,
+    range_locks::ASSUMPTIONS,
+    range_locks::WRITING_BACK,
+    range_locks::WIDENING,
+    range_locks::MANY_CLIENTS,
 ];
 
 pub fn find(name: &str) -> Option<&'static Experiment> {

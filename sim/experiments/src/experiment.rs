@@ -2,7 +2,10 @@
 
 use braid_benchkit::plot::{Axis, PlotKind};
 use braid_measure::locking::system::LockingSystem;
-use braid_measure::{CommitParameters, Limits, LockParameters, Measured, Named, ParameterError, Parameters, Sections};
+use braid_measure::range_locks::system::RangeSystem;
+use braid_measure::{
+    CommitParameters, Limits, LockParameters, Measured, Named, ParameterError, Parameters, RangeParameters, Sections,
+};
 use braid_ordering::Ordering;
 
 pub(crate) const THROUGHPUT: Axis = Axis { name: "throughput_ops", title: "throughput (operations/s)" };
@@ -43,10 +46,13 @@ pub enum Base {
     DeviceAtomics,
     /// The one-phase-commit paper's experiment.
     OnePhaseCommit,
+    /// The range-lock paper's experiment.
+    RangeLocks,
 }
 
 impl Base {
-    pub const ALL: [Base; 4] = [Base::SharedArray, Base::Today, Base::DeviceAtomics, Base::OnePhaseCommit];
+    pub const ALL: [Base; 5] =
+        [Base::SharedArray, Base::Today, Base::DeviceAtomics, Base::OnePhaseCommit, Base::RangeLocks];
 
     /// The name of the file, and its text.
     fn source(self) -> (&'static str, &'static str) {
@@ -55,6 +61,7 @@ impl Base {
             Base::Today => ("today.toml", include_str!("../parameters/today.toml")),
             Base::DeviceAtomics => ("device-atomics.toml", include_str!("../parameters/device-atomics.toml")),
             Base::OnePhaseCommit => ("one-phase-commit.toml", include_str!("../parameters/one-phase-commit.toml")),
+            Base::RangeLocks => ("range-locks.toml", include_str!("../parameters/range-locks.toml")),
         }
     }
 
@@ -72,6 +79,7 @@ impl Base {
             Base::SharedArray | Base::Today => Parameters::parse(self.text()).map(Subject::Array),
             Base::DeviceAtomics => LockParameters::parse(self.text()).map(Subject::Locks),
             Base::OnePhaseCommit => CommitParameters::parse(self.text()).map(Subject::Commits),
+            Base::RangeLocks => RangeParameters::parse(self.text()).map(Subject::Ranges),
         };
         let base = base.expect("the built-in files are valid");
         assignments.iter().try_fold(base, |parameters, assignment| parameters.set(assignment))
@@ -87,6 +95,8 @@ pub enum Subject {
     Locks(LockParameters),
     /// Metadata servers with operations that span several of them.
     Commits(CommitParameters),
+    /// Clients that lock ranges of files.
+    Ranges(RangeParameters),
 }
 
 /// The same of each kind of parameters.
@@ -96,6 +106,7 @@ macro_rules! of_any {
             Subject::Array($parameters) => $value,
             Subject::Locks($parameters) => $value,
             Subject::Commits($parameters) => $value,
+            Subject::Ranges($parameters) => $value,
         }
     };
 }
@@ -107,6 +118,7 @@ impl Subject {
             Subject::Array(parameters) => parameters.set(assignment).map(Subject::Array),
             Subject::Locks(parameters) => parameters.set(assignment).map(Subject::Locks),
             Subject::Commits(parameters) => parameters.set(assignment).map(Subject::Commits),
+            Subject::Ranges(parameters) => parameters.set(assignment).map(Subject::Ranges),
         }
     }
 
@@ -133,6 +145,7 @@ impl Subject {
             }
             Subject::Locks(parameters) => LockingSystem::new(parameters, seed).run(),
             Subject::Commits(parameters) => braid_measure::commits::measure(parameters, seed),
+            Subject::Ranges(parameters) => RangeSystem::new(parameters, seed).run(),
         }
     }
 
@@ -146,6 +159,7 @@ impl Subject {
                 (run.locks_per_process, run.replications) = (200, 2);
             }
             Subject::Commits(CommitParameters { run, .. }) => run.replications = 2,
+            Subject::Ranges(RangeParameters { run, .. }) => (run.files, run.replications) = (20, 2),
         }
     }
 
@@ -155,6 +169,7 @@ impl Subject {
             Subject::Array(Parameters { run, .. }) => run.operations = run.operations.min(10_000),
             Subject::Locks(LockParameters { run, .. }) => run.locks_per_process = run.locks_per_process.min(200),
             Subject::Commits(CommitParameters { run, .. }) => run.operations = run.operations.min(1000),
+            Subject::Ranges(RangeParameters { run, .. }) => run.files = run.files.min(20),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! | [`catalogue`] | the experiments |
 //! | [`atomics`] | the experiments of the device-atomics paper |
 //! | [`commits`] | the experiments of the one-phase-commit paper |
+//! | [`range_locks`] | the experiments of the range-lock paper |
 //! | [`assumptions`] | the open assumptions of the papers, with alternative readings |
 //! | [`paper`] | the numbers that the papers state |
 //! | [`experiment`] | the definition of an experiment |
@@ -22,6 +23,7 @@ pub mod commits;
 pub mod experiment;
 pub mod output;
 pub mod paper;
+pub mod range_locks;
 pub mod report;
 pub mod rows;
 pub mod run;

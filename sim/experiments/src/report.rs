@@ -53,7 +53,7 @@ fn read_all(dir: &Path) -> Result<Vec<Record>, ReportError> {
 
 fn page(records: &[Record]) -> String {
     let mut body = String::new();
-    body.push_str("<header><h1>Ways to keep hosts apart</h1><p class=\"lead\">The experiments of \u{201c}Highly concurrent shared storage\u{201d} (Amiri, Gibson, Golding; ICDCS 2000), of \u{201c}Data structure consistency using atomic operations in storage devices\u{201d} (Devulapalli, Dalessandro, Wyckoff) and of \u{201c}One Phase Commit\u{201d} (Congiu, Grawinkel, Narasimhamurthy, Brinkmann), run by Braid's own protocol code on modelled hardware, beside the numbers that the papers state.</p></header>\n<nav><ol>");
+    body.push_str("<header><h1>Ways to keep hosts apart</h1><p class=\"lead\">The experiments of \u{201c}Highly concurrent shared storage\u{201d} (Amiri, Gibson, Golding; ICDCS 2000), of \u{201c}Data structure consistency using atomic operations in storage devices\u{201d} (Devulapalli, Dalessandro, Wyckoff), of \u{201c}One Phase Commit\u{201d} (Congiu, Grawinkel, Narasimhamurthy, Brinkmann) and of \u{201c}A Case Study in Distributed Locking Protocol on Linux Clusters\u{201d} (Hwang, No, Park), run by Braid's own protocol code on modelled hardware, beside the numbers that the papers state.</p></header>\n<nav><ol>");
     for record in records {
         body.push_str(&format!("<li><a href=\"#{0}\">{1}</a></li>", record.name, escape(&record.title)));
     }
@@ -156,7 +156,7 @@ fn method(records: &[Record]) -> String {
         all.find(|(name, _)| name == key).map_or("\u{2013}", |(_, value)| value.as_str())
     };
     format!(
-        "<section id=\"method\">\n<h2>Method</h2>\n<p>Hosts, devices and lock servers are the machines that real arrays run, and their messages are the real ones. Disks, links, processors and clocks are modelled; disks, links and processors are first-come, first-served queues. Payloads cost time but are not copied. No message is lost and no node fails: another simulator attacks the same machines.</p>\n<p>Each point is the mean of {} independent replications, each of {} operations after a warm-up of {}, or of as many locks for each process as the parameters say; \u{b1} is half of the 95 % confidence interval (Student's t). A replication has the same seed at every point, so that differences between protocols do not come from the random source; the seed determines every run. The peak load (<code>peak_ops</code>) is the throughput at the largest even number of hosts at which 99 % of the offered load is served and latency does not grow steadily. Hollow circles and the small figures in tables are the paper's own numbers; of most of its plots the text states only the ends of the axes.</p>\n</section>\n",
+        "<section id=\"method\">\n<h2>Method</h2>\n<p>Hosts, devices and lock servers are the machines that real arrays run, and their messages are the real ones. Disks, links, processors and clocks are modelled; disks, links and processors are first-come, first-served queues. Payloads cost time but are not copied. No message is lost and no node fails: another simulator attacks the same machines.</p>\n<p>Each point is the mean of {} independent replications, each of {} operations after a warm-up of {}, or of as many locks or files as the parameters say; \u{b1} is half of the 95 % confidence interval (Student's t). A replication has the same seed at every point, so that differences between protocols do not come from the random source; the seed determines every run. The peak load (<code>peak_ops</code>) is the throughput at the largest even number of hosts at which 99 % of the offered load is served and latency does not grow steadily. Hollow circles and the small figures in tables are the paper's own numbers; of most of its plots the text states only the ends of the axes.</p>\n</section>\n",
         of("run.replications"),
         of("run.operations"),
         of("run.warm_up_operations"),
@@ -164,11 +164,12 @@ fn method(records: &[Record]) -> String {
 }
 
 fn open_assumptions() -> String {
-    let mut html = "<section id=\"open\">\n<h2>What the papers leave open</h2>\n<p>Each of these can be read in several ways; the first reading is the baseline. The experiments <code>shared-array-assumptions</code>, <code>device-atomics-assumptions</code> and <code>one-phase-commit-assumptions</code> show the effect of each.</p>\n".to_string();
+    let mut html = "<section id=\"open\">\n<h2>What the papers leave open</h2>\n<p>Each of these can be read in several ways; the first reading is the baseline. The experiments <code>shared-array-assumptions</code>, <code>device-atomics-assumptions</code>, <code>one-phase-commit-assumptions</code> and <code>range-locks-assumptions</code> show the effect of each.</p>\n".to_string();
     for (title, base) in [
         ("Table 1 of the shared-array paper", Base::SharedArray),
         ("Section 8 of the device-atomics paper", Base::DeviceAtomics),
         ("Section IV of the one-phase-commit paper", Base::OnePhaseCommit),
+        ("Section 4 of the range-lock paper", Base::RangeLocks),
     ] {
         html.push_str(&format!("<h3>{title}</h3>\n<dl>\n"));
         assumptions::open(base).iter().for_each(|assumption| html.push_str(&open_assumption(assumption)));

@@ -97,7 +97,7 @@ pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, Paramete
     let prepare = |point: Point| {
         let own = point.assignments.iter().filter(|assignment| !is_decided(key_of(assignment)));
         let mut subject = own.into_iter().try_fold(base.clone(), |subject, next| subject.set(next))?;
-        let says_how_long = ["run.operations", "run.locks_per_process"].iter().any(|key| is_decided(key));
+        let says_how_long = ["run.operations", "run.locks_per_process", "run.files"].iter().any(|key| is_decided(key));
         if request.thoroughness == Thoroughness::Quick && !says_how_long {
             subject.cut_short();
         }

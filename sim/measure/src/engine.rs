@@ -5,6 +5,7 @@
 //! `sim/cluster` attacks arrays, [`crate::hardware`] models the cost of messages and disk accesses, and the application makes requests and
 //! uses their answers.
 
+use crate::connections::{Connections, Way};
 use crate::disk_latency::DiskModel;
 use crate::hardware::{Link, NetworkModel, ProcessorCosts, Server};
 use crate::locking::manager::LockManager;
@@ -31,6 +32,7 @@ pub struct Engine<A> {
     hosts: usize,
     devices: usize,
     network: NetworkModel,
+    connections: Connections,
     /// For the hardware.
     sampler: Sampler,
     effects: EffectsOf<Role>,
@@ -122,8 +124,10 @@ impl Node {
 enum Event<A> {
     /// An event of the application.
     Application(A),
-    /// A message has arrived at a node's link.
-    Arrival { from: u32, message: Message },
+    /// A message has arrived at a node's link, with the number of messages that it acknowledges.
+    Arrival { from: u32, message: Message, acknowledges: u64 },
+    /// So many messages on this way are acknowledged.
+    Acknowledged { way: Way, count: u64 },
     /// A node's processor has received the message.
     Received { from: u32, message: Message },
     /// A disk has completed a command.
@@ -139,6 +143,7 @@ impl<A> Engine<A> {
             hosts,
             devices,
             network,
+            connections: Connections::default(),
             sampler,
             effects: Effects::new(),
             handled: 0,
@@ -200,7 +205,11 @@ impl<A> Engine<A> {
         self.handled += 1;
         match due {
             Due::Outside(Event::Application(event)) => return Some(event),
-            Due::For(to, Event::Arrival { from, message }) => self.on_arrival(to, from, message),
+            Due::For(to, Event::Arrival { from, message, acknowledges }) => {
+                self.on_arrival(to, from, message);
+                self.on_acknowledged((to as u32, from), acknowledges);
+            }
+            Due::For(_, Event::Acknowledged { way, count }) => self.on_acknowledged(way, count),
             Due::For(to, Event::Received { from, message }) => self.on_received(to, from, message),
             Due::For(node, Event::DiskDone { tag, read }) => self.on_disk_done(node, tag, read),
             Due::Wake(node) => self.step(node, Input::Wake),
@@ -233,8 +242,23 @@ impl<A> Engine<A> {
         self.perform(from, Effect::Send { to, message });
     }
 
+    /// Acknowledgements of messages wait for so long for a message that can carry them. Without this, they take no time.
+    pub fn delay_acks(&mut self, delay: Duration) {
+        self.connections.delay = delay;
+    }
+
+    fn on_acknowledged(&mut self, way: Way, count: u64) {
+        for message in self.connections.acknowledge(way, count) {
+            self.transmit(way, message);
+        }
+    }
+
     fn on_arrival(&mut self, to: NodeIndex, from: u32, message: Message) {
         let (now, node) = (self.events.now(), &mut self.nodes[to]);
+        let way = (from, to as u32);
+        if let Some((at, count)) = self.connections.arrive(now, way) {
+            self.events.schedule_for(from as usize, at, Event::Acknowledged { way, count });
+        }
         let through = self.network.receive(now, &mut node.link, data_bytes(&message));
         let takes = node.costs.draw(node.costs.receive, &mut self.sampler);
         let received = node.processor.serve(through, takes);
@@ -286,10 +310,10 @@ impl<A> Engine<A> {
         let (now, place) = (self.events.now(), &mut self.nodes[node]);
         match effect {
             Effect::Send { to, message } => {
-                let takes = place.costs.draw(place.costs.send, &mut self.sampler);
-                let ready = place.processor.serve(now, takes);
-                let arrives = self.network.send(ready, &mut place.link, data_bytes(&message), &mut self.sampler);
-                self.events.schedule_for(self.index(to), arrives, Event::Arrival { from: node as u32, message });
+                let way = (node as u32, self.index(to) as u32);
+                if let Some(message) = self.connections.send(way, message) {
+                    self.transmit(way, message);
+                }
             }
             Effect::Disk { tag, command } => {
                 // A lock server writes only when it first hears of a host: that costs nothing here.
@@ -299,6 +323,15 @@ impl<A> Engine<A> {
             }
             Effect::Reply { op, outcome } => self.results.push_back(EngineResult::Outcome { op, outcome }),
         }
+    }
+
+    fn transmit(&mut self, way: Way, message: Message) {
+        let (acknowledges, (from, to)) = (self.connections.acknowledges(way), way);
+        let place = &mut self.nodes[from as usize];
+        let takes = place.costs.draw(place.costs.send, &mut self.sampler);
+        let ready = place.processor.serve(self.events.now(), takes);
+        let arrives = self.network.send(ready, &mut place.link, data_bytes(&message), &mut self.sampler);
+        self.events.schedule_for(to as usize, arrives, Event::Arrival { from, message, acknowledges });
     }
 
     fn index(&self, id: NodeId) -> NodeIndex {

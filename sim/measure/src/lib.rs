@@ -8,7 +8,9 @@
 //! | [`system`] | an array and its streams of requests |
 //! | [`locking`] | locks on objects, kept by devices or by a lock manager |
 //! | [`commits`] | operations on several metadata servers, under the commit protocols |
+//! | [`range_locks`] | locks of ranges, which nodes keep until others want them |
 //! | [`engine`] | runs machines on modelled hardware |
+//! | [`connections`] | messages that wait for acknowledgements |
 //! | [`disk_latency`] | the latency model of disks |
 //! | [`hardware`] | processors and links as queues |
 //! | [`storage`] | a device's storage without content |
@@ -18,6 +20,7 @@
 //! | [`sampler`] | random times |
 
 pub mod commits;
+pub mod connections;
 pub mod disk_latency;
 pub mod engine;
 pub mod hardware;
@@ -25,6 +28,7 @@ pub mod locking;
 pub mod named;
 pub mod parameters;
 mod prelude;
+pub mod range_locks;
 pub mod sampler;
 pub mod storage;
 pub mod system;
@@ -35,6 +39,7 @@ pub use commits::CommitParameters;
 pub use locking::LockParameters;
 pub use named::{Limits, Named, ParameterError, Sections};
 pub use parameters::Parameters;
+pub use range_locks::RangeParameters;
 pub use tally::Measured;
 
 use braid_ordering::Ordering;

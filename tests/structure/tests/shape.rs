@@ -41,7 +41,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("sim/cluster", "Run", 20, "what activities share; faults are to be cut off"),
     ("sim/experiments", "Record", 13, "a row of results"),
     ("sim/hostile", "LyingDevice", 15, "one adversary with all its lies"),
-    ("sim/measure", "Measured", 15, "a row of results"),
+    ("sim/measure", "Measured", 16, "a row of results"),
     ("sim/measure", "Tally", 14, "a row of results"),
     ("sim/world", "Disk", 19, "to be cut into medium, cache and faults"),
     ("sim/world", "World", 13, "network, disks, clocks and machines of one run"),
