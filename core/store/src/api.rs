@@ -50,9 +50,9 @@ pub struct Intent {
     pub pieces: Vec<Piece>,
 }
 
-/// An undecided intent that recovery found.
+/// A devwrite that recovery found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoveredIntent {
+pub struct RecoveredWrite {
     pub transaction: TransactionId,
     /// The position of the transaction in the order.
     pub stamp: Stamp,
@@ -63,31 +63,17 @@ pub struct RecoveredIntent {
     /// The hostwrite's extent.
     pub linkage: Linkage,
     pub object: ObjectId,
-    /// The blocks that the intent writes.
+    /// The blocks that an undecided intent writes; none for a commit.
     pub ranges: Vec<BlockRange>,
-}
-
-/// A commit that recovery found, and that the device may not forget yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoveredCommit {
-    pub transaction: TransactionId,
-    pub stamp: Stamp,
-    /// The epoch in which it was written.
-    pub epoch: Epoch,
-    /// All devices that wrote in the transaction.
-    pub participants: Vec<DeviceId>,
-    /// The hostwrite's extent.
-    pub linkage: Linkage,
-    pub object: ObjectId,
 }
 
 /// What recovery found on the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Intents that are durable and undecided.
-    pub intents: Vec<RecoveredIntent>,
+    pub intents: Vec<RecoveredWrite>,
     /// Commits that must still be remembered.
-    pub commits: Vec<RecoveredCommit>,
+    pub commits: Vec<RecoveredWrite>,
     /// No stamp with a higher clock reading was ever accepted.
     pub stamps_reserved: Clock,
     /// The membership that was adopted last, if any was.

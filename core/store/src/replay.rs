@@ -1,9 +1,10 @@
 //! Replay of the journal's records at the start, and the report of the recovered state to the device.
 
+use crate::block::Attribution;
 use crate::journal_format::{Decision, IntentRecord, Part, Record};
 use crate::state::State;
-use crate::{Recovered, RecoveredCommit, RecoveredIntent};
-use braid_base::{BlockRange, DiskId};
+use crate::{Recovered, RecoveredWrite};
+use braid_base::{BlockRange, DeviceId, DiskId, ObjectId};
 
 impl State {
     pub fn replay(&mut self, record: Record) {
@@ -98,23 +99,12 @@ impl State {
             }
             ranges
         };
-        let intent = |intent: &IntentRecord| RecoveredIntent {
-            transaction: intent.by.transaction,
-            stamp: intent.by.stamp,
-            epoch: intent.by.epoch,
-            participants: intent.participants.clone(),
-            linkage: intent.by.linkage,
-            object: intent.object,
-            ranges: ranges(&intent.pieces),
+        let write = |by: &Attribution, participants: &[DeviceId], object: ObjectId, ranges: Vec<BlockRange>| {
+            let Attribution { transaction, stamp, epoch, linkage } = *by;
+            RecoveredWrite { transaction, stamp, epoch, participants: participants.to_vec(), linkage, object, ranges }
         };
-        let commit = |decision: &Decision| RecoveredCommit {
-            transaction: decision.by.transaction,
-            stamp: decision.by.stamp,
-            epoch: decision.by.epoch,
-            participants: decision.participants.clone(),
-            linkage: decision.by.linkage,
-            object: decision.object,
-        };
+        let intent = |it: &IntentRecord| write(&it.by, &it.participants, it.object, ranges(&it.pieces));
+        let commit = |it: &Decision| write(&it.by, &it.participants, it.object, Vec::new());
         Recovered {
             disk,
             intents: self.transactions.intents().map(intent).collect(),

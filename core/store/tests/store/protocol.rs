@@ -9,7 +9,7 @@ pub use braid_blocks::{Content, Linkage, Piece};
 pub use braid_machine::{DiskError, Effect, Effects};
 pub use braid_objects::Key;
 pub use braid_store::{
-    FORMAT, Intent, Medium, Recovered, RecoveredCommit, Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock,
+    FORMAT, Intent, Medium, Recovered, RecoveredWrite, Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock,
 };
 pub use braid_wire::{
     Action, ActionResult, AttributeName, Failure, ObjectAnswer, ObjectCommand, ObjectDescription, ObjectFailure,
@@ -524,14 +524,9 @@ fn objects_membership_stamps_and_decisions_outlive_a_restart_and_a_checkpoint() 
         let commits = recovered.commits.iter().map(|commit| commit.transaction.sequence);
         assert_eq!(commits.filter(|sequence| *sequence < 100).collect::<Vec<_>>(), [3, 5]);
         let third = intent(3, Vec::new());
-        let expected = RecoveredCommit {
-            transaction: third.transaction,
-            stamp: third.stamp,
-            epoch: third.epoch,
-            participants: third.participants,
-            linkage: third.linkage,
-            object: third.object,
-        };
+        let Intent { transaction, stamp, epoch, participants, linkage, object, .. } = third;
+        let ranges = Vec::new();
+        let expected = RecoveredWrite { transaction, stamp, epoch, participants, linkage, object, ranges };
         assert_eq!(recovered.commits[0], expected);
         assert_eq!(recovered.membership.as_ref(), Some(&membership));
         assert_eq!(recovered.stamps_reserved, Clock(5000));
