@@ -1,18 +1,13 @@
 //! Tests of absent blocks: objects that are created on this device while other devices hold their content, and blocks that can't be
 //! restored.
 
-use crate::disk::TestDisk;
 use crate::protocol::*;
 
 const BLOCKS: u64 = 400;
 
 fn with_absent(journal: u64, seed: u64) -> Bench {
-    let writes = Store::format_with(&config(), DiskId(1), 77, Some(journal)).expect("it is large enough");
-    let (mut bench, _) = Bench::start(TestDisk::formatted(writes), seed).expect("it was just made");
-    let description = ObjectDescription::new(OBJECT, BLOCKS);
-    bench.store.create_object(1, description, u64::MAX, &mut bench.out);
-    bench.settle();
-    assert_eq!(bench.events.pop_front(), Some(StoreEvent::Done { ticket: 1, result: Ok(()) }));
+    let mut bench = Bench::with_journal(journal, seed);
+    assert_eq!(bench.create(ObjectDescription::new(OBJECT, BLOCKS), u64::MAX), Ok(()));
     bench
 }
 
@@ -125,9 +120,7 @@ fn no_power_failure_makes_a_block_absent_again_or_invents_content() {
                     for _ in 0..rng.below(4) {
                         bench.end_one();
                     }
-                    let (again, recovered) = bench.restart().expect("nothing is damaged");
-                    bench = again;
-                    for intent in recovered.intents {
+                    for intent in bench.restart_here().intents {
                         bench.abort(intent.transaction.sequence);
                     }
                 }
@@ -157,7 +150,7 @@ fn an_object_that_is_removed_and_made_again_is_absent_only_if_that_is_said() {
         bench.events.clear();
         for _ in 0..2 {
             assert_eq!(bench.counter("blocks_absent"), absent);
-            bench = bench.restart().expect("nothing is damaged").0;
+            bench.restart_here();
         }
     }
 }

@@ -345,9 +345,7 @@ fn a_disk_that_is_not_ours_or_does_not_read_is_said_to_be_so() {
 #[test]
 fn a_device_can_be_made_anew_over_an_old_one() {
     let mut bench = at_home();
-    for (offset, bytes) in
-        Store::format_with(&config(), DiskId(1), 77, Some(crate::protocol::JOURNAL)).expect("it is large enough")
-    {
+    for (offset, bytes) in Store::format_with(&config(), DiskId(1), 77, Some(JOURNAL)).expect("it is large enough") {
         bench.disk.put(offset, &bytes);
     }
     let (bench, recovered) = Bench::start(bench.disk, 1).expect("it is new");

@@ -1,9 +1,8 @@
 //! Tests of a full disk: overwrites and decisions continue.
 
 use crate::crashes::steps;
-use crate::disk::TestDisk;
 use crate::protocol::*;
-use crate::requests::{ask, command, set};
+use crate::requests::{create, removal, send, set};
 use crate::run::Run;
 use proptest::prelude::*;
 
@@ -11,15 +10,11 @@ const JOURNAL: u64 = 1 << 20;
 
 /// A store with one object, on a disk with space for `slots` slots.
 fn with_space(slots: u64) -> Bench {
-    let writes = Store::format_with(&config(), DiskId(1), 77, Some(JOURNAL)).expect("it is large enough");
-    let mut disk = TestDisk::formatted(writes);
+    let mut disk = formatted(JOURNAL);
     let data_offset = braid_store::Superblock::read(&disk.get(0, 8192)).expect("just made").geometry.data_offset;
     disk.space = data_offset + slots * 73_728;
     let (mut bench, _) = Bench::start(disk, 3).expect("nothing is wrong");
-    let description = ObjectDescription::new(OBJECT, 1600);
-    bench.store.create_object(1, description, 0, &mut bench.out);
-    bench.settle();
-    bench.events.clear();
+    assert_eq!(bench.create(ObjectDescription::new(OBJECT, 1600), 0), Ok(()));
     bench
 }
 
@@ -89,7 +84,7 @@ fn overwrites_without_any_free_slot_go_through_the_journal() {
 /// A store with space for `slots` slots, with a volume, and with an object that has 300 attributes of 1000 bytes, most of them in leaves.
 fn with_attributes(slots: u64) -> Bench {
     let mut bench = with_space(slots);
-    assert!(ask(&mut bench, 1, command(ObjectId(1), Action::Create, Vec::new(), Vec::new())).is_ok());
+    create(&mut bench, 1, 1);
     for index in 1..=300 {
         assert!(set(&mut bench, 1 + index, index, vec![1; 1000]).is_ok());
     }
@@ -129,9 +124,7 @@ fn a_removal_on_a_full_disk_waits_for_slots_that_overwrites_hold() {
         assert_eq!(bench.prepare(intent(2000 + chunk, vec![data(16 * chunk, 16, chunk)])), Ok(()));
     }
     assert!(bench.counter("slots_set_aside") < bench.counter("slots"), "the disk has no space for these");
-    let name = TransactionId { host: Generation(5), sequence: 5000 };
-    let removed = ObjectRequest { commands: vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())] };
-    bench.store.execute(bench.now, name, 0, Vec::new(), removed, &mut bench.out);
+    send(&mut bench, 5000, vec![removal(1)]);
     bench.run();
     assert_eq!(bench.events.pop_front(), None, "the removal waits for slots");
     for chunk in 0..30 {
@@ -147,21 +140,13 @@ fn objects_can_not_promise_more_than_there_is() {
     let mut bench = Bench::new(1);
     let room = bench.store.free_blocks();
     assert!(room * 4096 < SIZE && room > 1000);
-    let description = |object: u64, blocks| ObjectDescription::new(braid_base::ObjectId(object), blocks);
-    let create = |bench: &mut Bench, description| {
-        bench.store.create_object(1, description, 0, &mut bench.out);
-        bench.settle();
-        match bench.events.pop_front() {
-            Some(StoreEvent::Done { result, .. }) => result,
-            event => panic!("created an object, but got {event:?}"),
-        }
-    };
-    assert_eq!(create(&mut bench, description(1, room - 16)), Ok(()));
-    assert_eq!(create(&mut bench, description(1, room - 16)), Ok(()), "it is there already");
-    assert_eq!(create(&mut bench, description(1, 16)), Err(Failure::ObjectExists));
-    assert_eq!(create(&mut bench, description(2, 17)), Err(Failure::NoSpace));
-    assert_eq!(create(&mut bench, description(2, u64::MAX)), Err(Failure::NoSpace));
-    assert_eq!(create(&mut bench, description(2, 16)), Ok(()));
+    let mut create = |object, blocks| bench.create(ObjectDescription::new(ObjectId(object), blocks), 0);
+    assert_eq!(create(1, room - 16), Ok(()));
+    assert_eq!(create(1, room - 16), Ok(()), "it is there already");
+    assert_eq!(create(1, 16), Err(Failure::ObjectExists));
+    assert_eq!(create(2, 17), Err(Failure::NoSpace));
+    assert_eq!(create(2, u64::MAX), Err(Failure::NoSpace));
+    assert_eq!(create(2, 16), Ok(()));
 }
 
 proptest! {

@@ -1,6 +1,5 @@
 //! Tests of memberships, case by case: writes that other devices have missed, and records that are dropped when this device has been out.
 
-use crate::disk::TestDisk;
 use crate::protocol::*;
 
 /// The store's own device, and two other participants.
@@ -24,14 +23,11 @@ fn membership(epoch: u32, others: &[(DeviceId, MemberState, u32)]) -> Membership
 impl Bench {
     /// Adds a redundant object and one that is not, and adopts a membership in which all devices are in.
     fn with_members(mut self) -> Bench {
-        let bench = &mut self;
         for (object, redundant) in [(OBJECT, true), (NOT_REDUNDANT, false)] {
             let description = ObjectDescription { redundant, ..ObjectDescription::new(object, 100) };
-            bench.store.create_object(1, description, 0, &mut bench.out);
+            assert_eq!(self.create(description, 0), Ok(()));
         }
-        bench.settle();
-        bench.events.clear();
-        assert_eq!(bench.adopt(membership(1, &[])), []);
+        assert_eq!(self.adopt(membership(1, &[])), []);
         self
     }
 
@@ -127,8 +123,7 @@ fn a_device_that_goes_out_has_not_missed_what_is_remembered_only_for_its_host() 
         let epoch = 2 + restarts;
         bench.adopt(membership(epoch, &[(OTHER, member_state, epoch)]));
         assert_eq!(bench.missed(OTHER, OBJECT), [(10, 1), (30, 1)]);
-        let (again, recovered) = bench.restart().expect("nothing is wrong");
-        bench = again;
+        let recovered = bench.restart_here();
         assert_eq!(bench.missed(OTHER, OBJECT), [(10, 1), (30, 1)], "the same after a restart");
         let remembered = recovered.commits.iter().map(|commit| commit.transaction.sequence);
         assert_eq!(remembered.collect::<Vec<_>>(), [1, 2, 3]);
@@ -167,8 +162,7 @@ fn missed_blocks_stay_on_record_until_the_object_is_removed() {
     assert!(bench.counter("checkpoints") > 0);
     for _ in 0..2 {
         assert_eq!(bench.missed(OTHER, OBJECT), expected);
-        let (again, recovered) = bench.restart().expect("nothing is wrong");
-        bench = again;
+        let recovered = bench.restart_here();
         assert_eq!(recovered.membership.as_ref(), bench.store.membership());
         assert_eq!(recovered.membership.map(|membership| membership.epoch), Some(Epoch(2)));
         assert_eq!(recovered.intents[0].epoch, Epoch(1));
@@ -184,9 +178,7 @@ fn missed_blocks_stay_on_record_until_the_object_is_removed() {
 
 #[test]
 fn a_long_answer_comes_in_parts() {
-    let disk =
-        TestDisk::formatted(Store::format_with(&config(), DiskId(1), 77, Some(4 << 20)).expect("it is large enough"));
-    let mut bench = Bench::start(disk, 1).expect("it was just made").0.with_members();
+    let mut bench = Bench::with_journal(4 << 20, 1).with_members();
     bench.adopt(membership(2, &[(OTHER, MemberState::Out, 2)]));
     let count = limits::EXTENTS_MAX as u64 + 60;
     for sequence in 1..=count {
@@ -233,8 +225,7 @@ fn a_device_that_was_out_drops_what_the_others_have_decided_without_it() {
     assert_eq!(bench.counter("slots_free"), free);
     bench.prepare_at(6, 4, 60, 60);
     for round in 0..2 {
-        let (again, recovered) = bench.restart().expect("nothing is wrong");
-        bench = again;
+        let recovered = bench.restart_here();
         let intents: Vec<u64> = recovered.intents.iter().map(|intent| intent.transaction.sequence).collect();
         let commits: Vec<u64> = recovered.commits.iter().map(|commit| commit.transaction.sequence).collect();
         assert_eq!((intents, commits), (vec![3, 6], vec![4]), "round {round}");
@@ -324,15 +315,7 @@ fn a_device_that_is_in_costs_a_commit_nothing() {
 fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership], ended: bool) {
     bench.prepare_at(1, 1, 10, 10);
     bench.prepare_at(2, 1, 20, 20);
-    for sequence in 10.. {
-        if bench.counter("journal_bytes_used") > JOURNAL / 2 - 20_000 {
-            break;
-        }
-        bench.write(sequence, vec![data(60, 3, sequence)]);
-    }
-    assert_eq!(bench.counter("checkpoints"), 0);
-    bench.store.apply(bench.now, intent(3, vec![data(35, 10, 9)]), &mut bench.out);
-    bench.perform();
+    bench.fill_half_the_journal();
     bench.store.commit(bench.now, transaction(1), &mut bench.out);
     bench.store.prepare(bench.now, written(4, 1, 40, 40), &mut bench.out);
     for membership in memberships {

@@ -2,7 +2,7 @@
 
 use crate::disk::TestDisk;
 use crate::protocol::*;
-use crate::requests::{ask, command, get, set, with_object};
+use crate::requests::{ask, command, create, get, removal, send, set, setting, with_object};
 
 const SLOT: u64 = 73_728;
 
@@ -71,10 +71,8 @@ fn the_leaves_that_several_requests_need_are_read_together() {
     let mut bench = at_rest();
     bench.disk.hold_reads = true;
     for index in 0..30 {
-        let name = TransactionId { host: Generation(5), sequence: 7000 + index };
         let gets = vec![AttributeName::new(1, 1 + 13 * index as u32)];
-        let get = command(ObjectId(1), Action::Nothing, Vec::new(), gets);
-        bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![get] }, &mut bench.out);
+        send(&mut bench, 7000 + index, vec![command(ObjectId(1), Action::Nothing, Vec::new(), gets)]);
         bench.run();
     }
     // The leaf with the object's header first, then all others at once.
@@ -156,15 +154,6 @@ fn volume(object: u64, blocks: u64) -> ObjectDescription {
     ObjectDescription::new(ObjectId(object), blocks)
 }
 
-fn create(bench: &mut Bench, description: ObjectDescription) -> Result<(), Failure> {
-    bench.store.create_object(1, description, 0, &mut bench.out);
-    bench.settle();
-    match bench.events.pop_front() {
-        Some(StoreEvent::Done { result, .. }) => result,
-        event => panic!("created an object, but got {event:?}"),
-    }
-}
-
 /// Sets attributes of 30,000 bytes until there is no room. Returns the index of the first one that is refused.
 fn fill(bench: &mut Bench) -> u64 {
     for index in 1..1000 {
@@ -202,24 +191,23 @@ fn a_full_catalogue_refuses_to_grow_and_takes_overwrites_and_removals() {
         assert_eq!(get(&mut bench, 300_000 + index, index), Ok(value(index + 5, 29_995).into()));
     }
     let free = bench.store.free_blocks();
-    assert_eq!(create(&mut bench, volume(8, free + 16)), Err(Failure::NoSpace));
-    assert!(ask(&mut bench, 400_000, command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())).is_ok());
+    assert_eq!(bench.create(volume(8, free + 16), 0), Err(Failure::NoSpace));
+    remove(&mut bench, 400_000, 1);
     bench.settle();
     // Everything is garbage-collected, and a checkpoint frees the slots.
-    let created = command(ObjectId(1), Action::Create, Vec::new(), Vec::new());
-    assert!(ask(&mut bench, 400_001, created).is_ok());
+    create(&mut bench, 400_001, 1);
     checkpoint(&mut bench, 500_000);
     assert!(bench.counter("keys_collected") >= count, "{}", bench.counter("keys_collected"));
     let free = bench.store.free_blocks();
     assert!(free + 30 * 16 > before, "{free} of {before}");
-    assert_eq!(create(&mut bench, volume(8, free)), Ok(()));
+    assert_eq!(bench.create(volume(8, free), 0), Ok(()));
 }
 
 #[test]
 fn slots_promised_to_volumes_are_kept_for_them() {
     let mut bench = Bench::new(1);
     let room = bench.store.free_blocks();
-    assert_eq!(create(&mut bench, volume(7, room)), Ok(()));
+    assert_eq!(bench.create(volume(7, room), 0), Ok(()));
     let make = command(ObjectId(1), Action::Create, Vec::new(), Vec::new());
     let refused = ask(&mut bench, 1, make).map_err(|refusal| refusal.failure);
     assert_eq!(refused, Err(ObjectFailure::NoSpace));
@@ -230,7 +218,7 @@ fn slots_promised_to_volumes_are_kept_for_them() {
     let mut bench = with_object();
     let count = fill(&mut bench);
     let room = bench.store.free_blocks();
-    assert_eq!(create(&mut bench, volume(7, room)), Ok(()));
+    assert_eq!(bench.create(volume(7, room), 0), Ok(()));
     for chunk in 0..room / 16 {
         bench.write(1000 + chunk, vec![data(16 * chunk, 16, chunk)]);
     }
@@ -253,25 +241,20 @@ fn a_device_without_objects_loses_nothing_to_them() {
 #[test]
 fn remains_of_a_removed_object_are_swept_step_by_step_whatever_happens_in_between() {
     let mut bench = at_rest();
-    let removed = ObjectRequest { commands: vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())] };
-    let name = TransactionId { host: Generation(5), sequence: 5000 };
-    bench.store.execute(bench.now, name, 0, Vec::new(), removed, &mut bench.out);
+    send(&mut bench, 5000, vec![removal(1)]);
     bench.perform();
-    while bench.events.is_empty() {
-        bench.end_one();
-    }
+    bench.run_to_event();
     assert!(bench.counter("keys_collected") < 400, "not all at once: {}", bench.counter("keys_collected"));
     // It ends even if the power fails early every time.
     for _ in 0..60 {
-        bench = bench.restart().expect("nothing is wrong").0;
+        bench.restart_here();
         for _ in 0..3 {
             bench.end_one();
         }
     }
     bench.settle();
     assert_eq!(get(&mut bench, 5001, 7), Err(ObjectFailure::NoSuchObject));
-    let made = ask(&mut bench, 5002, command(ObjectId(1), Action::Create, Vec::new(), Vec::new()));
-    assert!(made.is_ok());
+    create(&mut bench, 5002, 1);
     checkpoint(&mut bench, 6000);
     bench.settle();
     assert!(bench.counter("index_leaves") <= 2, "{}", bench.counter("index_leaves"));
@@ -297,8 +280,7 @@ fn a_device_of_the_format_before_is_read_and_made_one_of_this_before_it_is_writt
     }
     let (reads, slots) = (bench.disk.reads, bench.counter("slots"));
     assert!(slots > 200 && reads > 0);
-    let made = ask(&mut bench, 1, command(ObjectId(1), Action::Create, Vec::new(), Vec::new()));
-    assert!(made.is_ok());
+    create(&mut bench, 1, 1);
 }
 
 #[test]
@@ -328,20 +310,16 @@ fn starting_reads_the_index_and_no_leaf() {
 /// Two objects of about 200 attributes each, in leaves of which none is in memory.
 fn two_at_rest() -> Bench {
     let mut bench = with_object();
-    let make = command(ObjectId(2), Action::Create, Vec::new(), Vec::new());
-    assert!(ask(&mut bench, 2, make).is_ok());
+    create(&mut bench, 2, 2);
     for index in 1..400u64 {
-        let set = SetAttribute { name: AttributeName::new(1, index as u32), value: value(index, 1000).into() };
-        let set = command(ObjectId(1 + index / 200), Action::Nothing, vec![set], Vec::new());
-        assert!(ask(&mut bench, 10 + index, set).is_ok());
+        assert!(ask(&mut bench, 10 + index, setting(1 + index / 200, index, value(index, 1000))).is_ok());
     }
     checkpoint(&mut bench, 1000);
     bench.restart().expect("nothing is wrong").0
 }
 
 fn remove(bench: &mut Bench, sequence: u64, object: u64) {
-    let removed = command(ObjectId(object), Action::Remove, Vec::new(), Vec::new());
-    assert!(ask(bench, sequence, removed).is_ok());
+    assert!(ask(bench, sequence, removal(object)).is_ok());
 }
 
 #[test]
@@ -362,8 +340,7 @@ fn a_corrupt_leaf_of_a_removed_object_does_not_stop_garbage_collection() {
     assert!((300..400).contains(&collected), "all but those of one leaf: {collected}");
     // After a restart, collection tries that leaf again, and continues all the same.
     let (mut bench, _) = bench.restart().expect("nothing is wrong");
-    let make = command(ObjectId(3), Action::Create, Vec::new(), Vec::new());
-    assert!(ask(&mut bench, 3000, make).is_ok());
+    create(&mut bench, 3000, 3);
     let sets = (0..50).map(|index| SetAttribute { name: AttributeName::new(1, index), value: value(1, 50).into() });
     assert!(ask(&mut bench, 3001, command(ObjectId(3), Action::Nothing, sets.collect(), Vec::new())).is_ok());
     let before = bench.counter("keys_collected");
@@ -381,10 +358,9 @@ fn remains_of_a_removed_object_are_swept_beside_constant_load() {
             return;
         }
         assert!(sequence < 3000, "nothing is collected: {}", bench.counter("keys_collected"));
-        let set = SetAttribute { name: AttributeName::new(1, 1), value: value(sequence, 10).into() };
         let command = match sequence {
-            2000 => command(ObjectId(2), Action::Remove, Vec::new(), Vec::new()),
-            _ => command(ObjectId(1), Action::Nothing, vec![set], Vec::new()),
+            2000 => removal(2),
+            _ => setting(1, 1, value(sequence, 10)),
         };
         let name = TransactionId { host: Generation(5), sequence };
         let request = ObjectRequest { commands: vec![command] };
@@ -400,19 +376,11 @@ fn remains_of_a_removed_object_are_swept_beside_constant_load() {
 #[test]
 fn a_request_without_space_waits_for_that_of_removed_objects() {
     let mut bench = with_object();
-    let make = command(ObjectId(2), Action::Create, Vec::new(), Vec::new());
-    assert!(ask(&mut bench, 2, make).is_ok());
+    create(&mut bench, 2, 2);
     let count = fill(&mut bench);
     // A removal and the next request, without a pause in between.
-    let set = |index: u64| SetAttribute { name: AttributeName::new(1, index as u32), value: value(1, 30_000).into() };
-    let requests = [
-        vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())],
-        vec![command(ObjectId(2), Action::Nothing, vec![set(count), set(count + 1)], Vec::new())],
-    ];
-    for (request, sequence) in requests.into_iter().zip(200_000..) {
-        let name = TransactionId { host: Generation(5), sequence };
-        bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: request }, &mut bench.out);
-    }
+    send(&mut bench, 200_000, vec![removal(1)]);
+    send(&mut bench, 200_001, [count, count + 1].map(|index| setting(2, index, value(1, 30_000))).to_vec());
     bench.settle();
     let answers: Vec<_> = bench.events.drain(..).collect();
     let ok = |event: &StoreEvent| matches!(event, StoreEvent::Executed { answer: Ok(_), .. });
@@ -429,11 +397,10 @@ fn a_list_has_the_leaves_ahead_of_it_read_together() {
     checkpoint(&mut bench, 1000);
     let (mut bench, _) = bench.restart().expect("nothing is wrong");
     let list = |most| command(ObjectId(1), Action::ListAttributes { after: None, page: None, most }, vec![], vec![]);
-    let name = TransactionId { host: Generation(5), sequence: 7000 };
     // The leaf with the header was read at the start.
     let before = bench.counter("leaves_read");
     bench.disk.hold_reads = true;
-    bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![list(1000)] }, &mut bench.out);
+    send(&mut bench, 7000, vec![list(1000)]);
     bench.run();
     assert_eq!(bench.counter("leaves_read") - before, 16);
     bench.disk.hold_reads = false;

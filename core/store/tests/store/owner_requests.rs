@@ -1,6 +1,5 @@
 //! Tests of requests of the owner of a store, with answers that are kept on behalf of hosts.
 
-use crate::disk::TestDisk;
 use crate::protocol::*;
 use braid_objects::{Change, Evaluation, Kind, NotHere, Obstacle, Procedure, View};
 use braid_store::OnBehalf;
@@ -106,8 +105,7 @@ fn a_host_that_has_settled_its_request_gets_no_answer_and_the_others_do() {
 /// Otherwise a copy of the host's request would be executed as a new one.
 #[test]
 fn a_request_is_known_while_its_answer_waits_to_be_kept() {
-    let disk = Store::format_with(&config(), DiskId(1), 77, Some(512 << 10)).expect("it is large enough");
-    let mut bench = Bench::power_on_with(Store::new(config()).with_requests_apart(), TestDisk::formatted(disk), 1);
+    let mut bench = Bench::power_on_with(Store::new(config()).with_requests_apart(), formatted(JOURNAL), 1);
     bench.settle();
     // The first one is being written, and the second one is the next batch.
     bench.run_mandatory(1, Vec::new(), Value { is_set: true });
@@ -125,8 +123,7 @@ fn requests_apart_are_a_batch_each_and_otherwise_share_the_next_one() {
     for (is_apart, batches) in [(false, 2), (true, 6)] {
         let store = Store::new(config());
         let store = if is_apart { store.with_requests_apart() } else { store };
-        let disk = Store::format_with(&config(), DiskId(1), 77, Some(512 << 10)).expect("it is large enough");
-        let mut bench = Bench::power_on_with(store, TestDisk::formatted(disk), 1);
+        let mut bench = Bench::power_on_with(store, formatted(JOURNAL), 1);
         bench.settle();
         bench.events.clear();
         let before = bench.counter("journal_batches");

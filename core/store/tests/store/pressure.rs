@@ -1,7 +1,7 @@
 //! Tests of overload: every waiting request is answered, and no checkpoint is made in vain.
 
 use crate::protocol::*;
-use crate::requests::{command, with_object};
+use crate::requests::{command, send, with_object};
 
 const WRITES: u64 = 60;
 
@@ -35,17 +35,14 @@ fn a_write_that_finds_no_room_among_the_undecided_is_refused_in_time() {
 #[test]
 fn no_checkpoint_is_made_for_room_that_only_decisions_can_give() {
     let (mut bench, _) = flooded();
-    let checkpoints = |bench: &Bench| {
-        let counters = bench.store.counters();
-        counters.iter().find(|(name, _)| *name == "checkpoints").expect("they are counted").1
-    };
-    let before = checkpoints(&bench);
+    let before = bench.counter("checkpoints");
     let end = bench.now.time.after(Duration::from_millis(900));
     while bench.store.deadline().is_some_and(|deadline| deadline < end) {
         bench.wake();
         bench.run();
     }
-    assert!(checkpoints(&bench) - before <= 1, "{} useless checkpoints", checkpoints(&bench) - before);
+    let useless = bench.counter("checkpoints") - before;
+    assert!(useless <= 1, "{useless} useless checkpoints");
 }
 
 #[test]
@@ -56,9 +53,7 @@ fn requests_that_wait_hold_no_more_than_they_may() {
     let most = limits::WAITING_BYTES_MAX / limits::OBJECT_REQUEST_BYTES_MAX;
     // The disk does nothing: one batch's worth of requests is noted, the others wait.
     for sequence in 1..2 * most as u64 {
-        let name = TransactionId { host: Generation(5), sequence };
-        let request = ObjectRequest { commands: vec![write(1), write(1)] };
-        bench.store.execute(bench.now, name, 0, Vec::new(), request, &mut bench.out);
+        send(&mut bench, sequence, vec![write(1), write(1)]);
         bench.perform();
     }
     let busy = Err(ObjectRefusal { command: 0, failure: ObjectFailure::Busy });

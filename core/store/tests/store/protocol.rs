@@ -32,6 +32,11 @@ pub fn transaction(sequence: u64) -> TransactionId {
     TransactionId { host: Generation(3), sequence }
 }
 
+/// A disk with an empty store, with a journal of `journal` bytes.
+pub fn formatted(journal: u64) -> TestDisk {
+    TestDisk::formatted(Store::format_with(&config(), DiskId(1), 77, Some(journal)).expect("it is large enough"))
+}
+
 /// Two large intents, of two hosts: one host may not fill so much of the journal.
 fn large_intents() -> [Intent; 2] {
     [(1, 0), (2, 16)].map(|(sequence, start)| {
@@ -86,10 +91,7 @@ impl Bench {
 
     /// An empty store with a journal of `journal` bytes.
     pub fn with_journal(journal: u64, seed: u64) -> Bench {
-        let disk = TestDisk::formatted(
-            Store::format_with(&config(), DiskId(1), 77, Some(journal)).expect("it is large enough"),
-        );
-        let (bench, recovered) = Bench::start(disk, seed).expect("it was just made");
+        let (bench, recovered) = Bench::start(formatted(journal), seed).expect("it was just made");
         assert_eq!(recovered, Recovered { disk: DiskId(1), ..Recovered::default() });
         bench
     }
@@ -125,11 +127,18 @@ impl Bench {
     /// A store with one object of `blocks` blocks.
     pub fn with_object(blocks: u64) -> Bench {
         let mut bench = Bench::new(1);
-        let description = ObjectDescription::new(OBJECT, blocks);
-        bench.store.create_object(1, description, 0, &mut bench.out);
-        bench.settle();
-        assert_eq!(bench.events.pop_front(), Some(StoreEvent::Done { ticket: 1, result: Ok(()) }));
+        assert_eq!(bench.create(ObjectDescription::new(OBJECT, blocks), 0), Ok(()));
         bench
+    }
+
+    /// Creates an object without content, of which the first `absent` blocks are on other devices.
+    pub fn create(&mut self, description: ObjectDescription, absent: u64) -> Result<(), Failure> {
+        self.store.create_object(1, description, absent, &mut self.out);
+        self.settle();
+        match self.events.pop_front() {
+            Some(StoreEvent::Done { ticket: 1, result }) => result,
+            event => panic!("created an object, but got {event:?}"),
+        }
     }
 
     /// Sends effects to the disk, and collects events.
@@ -185,6 +194,34 @@ impl Bench {
         self.disk.crash(&mut self.rng);
         let seed = self.rng.next_u64();
         Bench::start(self.disk, seed)
+    }
+
+    /// The power fails and comes back, and nothing is damaged.
+    pub fn restart_here(&mut self) -> Recovered {
+        self.disk.crash(&mut self.rng);
+        let (again, recovered) = Bench::start(self.disk.clone(), self.rng.next_u64()).expect("nothing is damaged");
+        *self = again;
+        recovered
+    }
+
+    /// Ends disk commands until there is an event.
+    pub fn run_to_event(&mut self) {
+        while self.events.is_empty() {
+            self.end_one();
+        }
+    }
+
+    /// Writes until a checkpoint is almost due, and begins the write with which it is.
+    pub fn fill_half_the_journal(&mut self) {
+        for sequence in 10.. {
+            if self.counter("journal_bytes_used") > JOURNAL / 2 - 20_000 {
+                break;
+            }
+            self.write(sequence, vec![data(60, 3, sequence)]);
+        }
+        assert_eq!(self.counter("checkpoints"), 0);
+        self.store.apply(self.now, intent(3, vec![data(35, 10, 9)]), &mut self.out);
+        self.perform();
     }
 
     pub fn prepare(&mut self, intent: Intent) -> Result<(), Failure> {
@@ -403,14 +440,7 @@ fn a_commit_while_a_long_snapshot_is_written_is_not_overtaken_by_it() {
         for large in large_intents() {
             assert_eq!(bench.prepare(large), Ok(()));
         }
-        let mut sequence = 10;
-        while bench.counter("journal_bytes_used") < JOURNAL / 2 - 20_000 {
-            bench.write(sequence, vec![data(60, 3, sequence)]);
-            sequence += 1;
-        }
-        assert_eq!(bench.counter("checkpoints"), 0);
-        bench.store.apply(bench.now, intent(3, vec![data(35, 10, 9)]), &mut bench.out);
-        bench.perform();
+        bench.fill_half_the_journal();
         for _ in 0..steps {
             bench.end_one();
         }
@@ -450,26 +480,15 @@ fn failing_time_and_again_early_in_a_checkpoint_does_not_fill_the_journal() {
     for large in large_intents() {
         assert_eq!(bench.prepare(large), Ok(()));
     }
-    for sequence in 10.. {
-        if bench.counter("journal_bytes_used") > JOURNAL / 2 - 20_000 {
-            break;
-        }
-        bench.write(sequence, vec![data(60, 3, sequence)]);
-    }
-    bench.store.apply(bench.now, intent(3, vec![data(35, 10, 9)]), &mut bench.out);
-    bench.perform();
-    while bench.events.is_empty() {
-        bench.end_one();
-    }
+    bench.fill_half_the_journal();
+    bench.run_to_event();
     assert!(bench.counter("journal_bytes_used") > JOURNAL / 2, "a checkpoint is due");
     for round in 0..60 {
         // Recovery has just ended, and the first batch of the snapshot may be written.
         bench.end_one();
         bench.disk.crash_hard();
         bench = Bench::power_on(bench.disk, round);
-        while bench.events.is_empty() {
-            bench.end_one();
-        }
+        bench.run_to_event();
         assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Ready(_))));
     }
     bench.settle();
@@ -519,8 +538,7 @@ fn objects_membership_stamps_and_decisions_outlive_a_restart_and_a_checkpoint() 
             bench.store.settle(Generation(3), 3);
             bench.store.forget(transaction(sequence));
         }
-        let (again, recovered) = bench.restart().expect("nothing is wrong");
-        bench = again;
+        let recovered = bench.restart_here();
         let commits = recovered.commits.iter().map(|commit| commit.transaction.sequence);
         assert_eq!(commits.filter(|sequence| *sequence < 100).collect::<Vec<_>>(), [3, 5]);
         let third = intent(3, Vec::new());
@@ -547,9 +565,8 @@ fn a_removed_objects_content_is_gone_when_it_is_made_again() {
     bench.settle();
     assert_eq!(bench.store.free_blocks(), room + 112);
     assert_eq!(bench.counter("slots_mapped"), 0);
-    bench.store.create_object(3, description, 0, &mut bench.out);
-    bench.settle();
     bench.events.clear();
+    assert_eq!(bench.create(description, 0), Ok(()));
     assert_eq!(bench.read(0, 100), Ok(vec![0; 100 * BLOCK_BYTES]));
     let (mut bench, recovered) = bench.restart().expect("nothing is wrong");
     assert_eq!(recovered.intents, []);

@@ -195,15 +195,36 @@ pub fn with_object() -> Bench {
 
 /// Creates object number 1 in this store.
 pub fn with_object_in(mut bench: Bench) -> Bench {
-    let created = ask(&mut bench, 1, command(ObjectId(1), Action::Create, Vec::new(), Vec::new()));
-    assert_eq!(created.map(|results| results[0].action.clone()), Ok(ActionResult::Created { object: ObjectId(1) }));
+    create(&mut bench, 1, 1);
     bench
+}
+
+pub fn create(bench: &mut Bench, sequence: u64, object: u64) {
+    let object = ObjectId(object);
+    let created = ask(bench, sequence, command(object, Action::Create, Vec::new(), Vec::new()));
+    assert_eq!(created.map(|results| results[0].action.clone()), Ok(ActionResult::Created { object }));
+}
+
+pub fn removal(object: u64) -> ObjectCommand {
+    command(ObjectId(object), Action::Remove, Vec::new(), Vec::new())
+}
+
+/// Sets an attribute of an object.
+pub fn setting(object: u64, index: u64, value: Vec<u8>) -> ObjectCommand {
+    let set = SetAttribute { name: AttributeName::new(1, index as u32), value: value.into() };
+    command(ObjectId(object), Action::Nothing, vec![set], Vec::new())
+}
+
+/// Begins a request.
+pub fn send(bench: &mut Bench, sequence: u64, commands: Vec<ObjectCommand>) -> TransactionId {
+    let name = TransactionId { host: HOST, sequence };
+    bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands }, &mut bench.out);
+    name
 }
 
 /// Executes one command, and waits for its answer.
 pub fn ask(bench: &mut Bench, sequence: u64, command: ObjectCommand) -> ObjectAnswer {
-    let name = TransactionId { host: HOST, sequence };
-    bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![command] }, &mut bench.out);
+    let name = send(bench, sequence, vec![command]);
     for _ in 0..1000 {
         bench.run();
         match bench.events.pop_front() {
@@ -217,8 +238,7 @@ pub fn ask(bench: &mut Bench, sequence: u64, command: ObjectCommand) -> ObjectAn
 
 /// Sets an attribute of object 1.
 pub fn set(bench: &mut Bench, sequence: u64, index: u64, value: Vec<u8>) -> ObjectAnswer {
-    let set = SetAttribute { name: AttributeName::new(1, index as u32), value: value.into() };
-    ask(bench, sequence, command(ObjectId(1), Action::Nothing, vec![set], Vec::new()))
+    ask(bench, sequence, setting(1, index, value))
 }
 
 /// Gets an attribute of object 1.

@@ -1,6 +1,5 @@
 //! Random requests to a store, and a naive model of what reads may return: for each block the list of its contents, in order.
 
-use crate::disk::TestDisk;
 use crate::missing::{DEVICES, Missing, OWN, Written};
 use crate::protocol::*;
 use crate::requests::Requests;
@@ -73,13 +72,8 @@ pub struct Run {
 
 impl Run {
     pub fn new(seed: u64, journal: u64) -> Run {
-        let disk = TestDisk::formatted(
-            Store::format_with(&config(), DiskId(1), 77, Some(journal)).expect("it is large enough"),
-        );
-        let (bench, recovered) = Bench::start(disk, seed).expect("it was just made");
-        assert_eq!(recovered, Recovered { disk: DiskId(1), ..Recovered::default() });
         Run {
-            bench,
+            bench: Bench::with_journal(journal, seed),
             rng: Rng::new(seed ^ 0x5eed),
             objects: BTreeMap::new(),
             missing: Missing::default(),
