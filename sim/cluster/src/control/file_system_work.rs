@@ -3,18 +3,19 @@
 //! ends with its administrator, and is suspended with it.
 
 use super::administrator_state::{End, Name, OwnQuestion};
-use super::servers::{end_process, start_process, store_of};
+use super::servers::{end_process, start_process, store_of, system_of};
 use super::store::volume_entry;
 use crate::cluster::{ARRAY, Cluster};
 use crate::drawn_volume::MoreVolume;
+use crate::file_options::ShardOptions;
 use crate::file_records::FileSystem;
 use crate::prelude::*;
 use crate::role::Role;
 use crate::swarm::Run;
 use braid_base::Ownership;
 use braid_control_protocol::{Answer, Creation, Deletion, Error, Operation, Question, Tag, Timing};
-use braid_description::FileSystemEntry;
-use braid_metadata::{Collected, MetadataService, Purpose, check_together};
+use braid_description::{FileSystemEntry, ShardsEntry};
+use braid_metadata::{Collected, MetadataService, Purpose, VOLUME_BYTES_MIN, check_together};
 use braid_namespace::check::Finding;
 use braid_wire::OwnershipRefused;
 use std::collections::VecDeque;
@@ -25,6 +26,10 @@ const NUMBERS_TRIED: u32 = 10;
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 /// The pause before something is tried again.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The file systems: one metadata server, or several.
+pub(super) const NAMES: [&str; 2] = ["one", "many"];
+/// Blocks for the bytes of files.
+const BLOCKS: u64 = 600;
 /// The memory for the map of a shard.
 const MAP_BYTES_MAX: usize = 1 << 30;
 
@@ -73,12 +78,45 @@ pub(super) struct Works {
     rng: Rng,
 }
 
-/// What volumes a new file system has.
-pub(super) trait Plans {
+/// What file systems are created.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub shards: ShardOptions,
+    pub data: Layout,
+}
+
+impl Plan {
+    pub fn options(&self, entry: &FileSystemEntry) -> ShardOptions {
+        if entry.shards.is_some() { self.shards } else { ShardOptions::ONE }
+    }
+
+    pub fn entry(&self, name: &str) -> FileSystemEntry {
+        let ShardOptions { count, placement, protocol, grouping } = self.shards;
+        let shards = ShardsEntry {
+            ids: (0..count.into()).collect(),
+            placement: format!("{placement:?}").to_lowercase(),
+            commit_protocol: protocol.name().into(),
+            grouping: grouping.name().into(),
+            names_key: String::new(),
+        };
+        FileSystemEntry::new(name.into(), (name == NAMES[1]).then_some(shards))
+    }
+
     /// The volume of this number: those of the shards, in order, then that for the content of files.
-    fn volume(&self, entry: &FileSystemEntry, number: usize, devices: usize) -> MoreVolume;
+    fn volume(&self, entry: &FileSystemEntry, number: usize, devices: usize) -> MoreVolume {
+        let first = (number % devices) as u16;
+        let (layout, bytes) = match number < entry.servers().len() {
+            true => (Layout::new("raid1:2".parse().expect("a level"), 2, 256).expect("two devices"), VOLUME_BYTES_MIN),
+            false => (self.data, BLOCKS * BLOCK_BYTES as u64),
+        };
+        let stripes = bytes.div_ceil(layout.stripe_blocks() * BLOCK_BYTES as u64);
+        MoreVolume { layout, first, ordering: Ordering::Timestamp, stripes }
+    }
+
     /// The file system as the store has it.
-    fn system(&self, cluster: &Cluster, entry: &FileSystemEntry) -> Option<FileSystem>;
+    pub fn system(&self, cluster: &Cluster, entry: &FileSystemEntry) -> Option<FileSystem> {
+        system_of(store_of(cluster), entry, self.options(entry))
+    }
 }
 
 impl Works {
@@ -87,14 +125,14 @@ impl Works {
     }
 
     /// Begins what administrators have asked for, and goes on with the rest. These operations have ended since.
-    pub fn go_on(&mut self, run: &mut Run, plans: &dyn Plans, ended: &[End]) {
+    pub fn go_on(&mut self, run: &mut Run, plan: &Plan, ended: &[End]) {
         let asked = run.cluster.control.as_mut().map(|control| control.take_questions());
         for OwnQuestion { by, subject, tag, question } in asked.into_iter().flatten() {
-            self.begin(run, plans, (by, subject, tag), question);
+            self.begin(run, plan, (by, subject, tag), question);
         }
         for mut work in std::mem::take(&mut self.works) {
             if run.cluster.slot_of(work.by.host).is_some() {
-                match self.next(run, plans, &mut work, ended) {
+                match self.next(run, plan, &mut work, ended) {
                     None => self.works.push(work),
                     Some(end) => answer(run, (work.by, work.tag), end),
                 }
@@ -107,23 +145,17 @@ impl Works {
         }
     }
 
-    fn begin(
-        &mut self,
-        run: &mut Run,
-        plans: &dyn Plans,
-        (by, subject, tag): (Name, Subject, Tag),
-        question: Question,
-    ) {
+    fn begin(&mut self, run: &mut Run, plan: &Plan, (by, subject, tag): (Name, Subject, Tag), question: Question) {
         let Some(slot) = run.cluster.slot_of(by.host) else { return };
         let entry = subject.file_system(store_of(&run.cluster).description()).cloned();
         let (work, now) = (|doing| Work { by, subject: subject.clone(), tag, doing }, run.cluster.world.now());
-        let system = entry.as_ref().and_then(|entry| plans.system(&run.cluster, entry));
+        let system = entry.as_ref().and_then(|entry| plan.system(&run.cluster, entry));
         let doing = match (question, entry) {
             (Question::Ownership { file_system, request }, _) => {
                 Some(Doing::Asking(run.cluster.own(slot, file_system, request)))
             }
             (Question::CreateVolume { number }, Some(entry)) => {
-                create_volume(run, plans, by, &entry, number).map(|nested| Doing::Creating { nested, number, tried: 1 })
+                create_volume(run, plan, by, &entry, number).map(|nested| Doing::Creating { nested, number, tried: 1 })
             }
             (Question::Format { file_system, number }, Some(entry)) => {
                 let volume = store_of(&run.cluster).volume_named(&entry.metadata_volume(number));
@@ -173,7 +205,7 @@ impl Works {
     }
 
     /// Goes on with a work. Its answer, if it has ended.
-    fn next(&mut self, run: &mut Run, plans: &dyn Plans, work: &mut Work, ended: &[End]) -> Option<Answer> {
+    fn next(&mut self, run: &mut Run, plan: &Plan, work: &mut Work, ended: &[End]) -> Option<Answer> {
         let end_of = |nested: &Name| ended.iter().find(|(name, ..)| name == nested).map(|(.., result)| result.clone());
         let now = run.cluster.world.now();
         match &mut work.doing {
@@ -183,7 +215,7 @@ impl Works {
                 Err(Error::NumberUsed) if *tried < NUMBERS_TRIED => {
                     let description = store_of(&run.cluster).description();
                     let entry = work.subject.file_system(description).cloned();
-                    let again = entry.and_then(|entry| create_volume(run, plans, work.by, &entry, *number));
+                    let again = entry.and_then(|entry| create_volume(run, plan, work.by, &entry, *number));
                     let Some(name) = again else { return Some(Answer::Failed) };
                     (*nested, *tried) = (name, *tried + 1);
                     None
@@ -300,10 +332,10 @@ fn ownership_of(outcome: &HostOutcome) -> Option<Answer> {
 }
 
 /// Begins the operation that creates a volume of a file system, with the next number.
-fn create_volume(run: &mut Run, plans: &dyn Plans, by: Name, entry: &FileSystemEntry, number: usize) -> Option<Name> {
+fn create_volume(run: &mut Run, plan: &Plan, by: Name, entry: &FileSystemEntry, number: usize) -> Option<Name> {
     let devices = run.cluster.devices().len();
     let id = store_of(&run.cluster).next_volume();
-    let volume = plans.volume(entry, number, devices).describe(id, devices);
+    let volume = plan.volume(entry, number, devices).describe(id, devices);
     let name = entry.volumes().into_iter().nth(number)?;
     let new = braid_description::VolumeEntry { name, ..volume_entry(&volume) };
     let subject = Subject::Volume(id, Some(Box::new(new)));

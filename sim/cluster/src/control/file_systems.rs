@@ -3,22 +3,19 @@
 
 use super::administrator_state::Name;
 use super::file_system_users::Users;
-use super::file_system_work::{Plans, Works};
+use super::file_system_work::{NAMES, Plan, Works};
 use super::reordering_and_migration::idle_slots;
-use super::servers::{Servers, store_of, system_of};
+use super::servers::{Servers, store_of};
 use crate::activity::{Activity, Draw, Feature, pick};
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
-use crate::drawn_volume::MoreVolume;
 use crate::file_options::ShardOptions;
-use crate::file_records::FileSystem;
 use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::Run;
 use braid_control_protocol::{
     Done, Error, FileSystemCheck, FileSystemCreation, FileSystemDeletion, FileSystemTiming, Operation,
 };
-use braid_description::{FileSystemEntry, FileSystemState, ShardsEntry};
-use braid_metadata::VOLUME_BYTES_MIN;
+use braid_description::{FileSystemEntry, FileSystemState};
 use braid_namespace::check::Finding;
 
 /// How often processes look at the store.
@@ -27,10 +24,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const HEALTHY_MAX: Duration = Duration::from_secs(120);
 /// Users at a time.
 const USERS_MAX: usize = 3;
-/// The file systems: one metadata server, or several.
-const NAMES: [&str; 2] = ["one", "many"];
-/// Blocks for the bytes of files.
-const BLOCKS: u64 = 600;
 /// A device has room for what all of them have.
 const DEVICE_BYTES: u64 = 192 << 20;
 
@@ -50,47 +43,6 @@ pub(crate) struct FileSystems {
     began_with_files: BTreeMap<(Generation, u16), bool>,
     /// Draws what the operator does when all is healed.
     rng: Rng,
-}
-
-/// What file systems are created.
-#[derive(Clone, Debug)]
-struct Plan {
-    shards: ShardOptions,
-    data: Layout,
-}
-
-impl Plan {
-    fn options(&self, entry: &FileSystemEntry) -> ShardOptions {
-        if entry.shards.is_some() { self.shards } else { ShardOptions::ONE }
-    }
-
-    fn entry(&self, name: &str) -> FileSystemEntry {
-        let ShardOptions { count, placement, protocol, grouping } = self.shards;
-        let shards = ShardsEntry {
-            ids: (0..count.into()).collect(),
-            placement: format!("{placement:?}").to_lowercase(),
-            commit_protocol: protocol.name().into(),
-            grouping: grouping.name().into(),
-            names_key: String::new(),
-        };
-        FileSystemEntry::new(name.into(), (name == NAMES[1]).then_some(shards))
-    }
-}
-
-impl Plans for Plan {
-    fn volume(&self, entry: &FileSystemEntry, number: usize, devices: usize) -> MoreVolume {
-        let first = (number % devices) as u16;
-        let (layout, bytes) = match number < entry.servers().len() {
-            true => (Layout::new("raid1:2".parse().expect("a level"), 2, 256).expect("two devices"), VOLUME_BYTES_MIN),
-            false => (self.data, BLOCKS * BLOCK_BYTES as u64),
-        };
-        let stripes = bytes.div_ceil(layout.stripe_blocks() * BLOCK_BYTES as u64);
-        MoreVolume { layout, first, ordering: Ordering::Timestamp, stripes }
-    }
-
-    fn system(&self, cluster: &Cluster, entry: &FileSystemEntry) -> Option<FileSystem> {
-        system_of(store_of(cluster), entry, self.options(entry))
-    }
 }
 
 impl Feature for FileSystems {
