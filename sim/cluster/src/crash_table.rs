@@ -3,10 +3,9 @@
 
 use crate::matrix::{ARRAYS, Broken, Case, MatrixNode, Point};
 use crate::prelude::*;
+use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
 use std::num::NonZero;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 /// The result of a case.
 #[derive(Clone, Debug)]
@@ -55,25 +54,10 @@ pub fn run_matrix(
     results
 }
 
-/// The results of `task` for each number below `count`, in order.
+/// The results of `task` for each number below `count`, in order. By default, there is a thread for each core.
 fn in_parallel<T: Send>(count: usize, threads: Option<NonZero<usize>>, task: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let threads = threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    thread::scope(|scope| {
-        for _ in 0..threads.min(count) {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count {
-                        return;
-                    }
-                    let result = task(number);
-                    done.lock().expect("tasks catch their panics").insert(number, result);
-                }
-            });
-        }
-    });
-    done.into_inner().expect("tasks catch their panics").into_values().collect()
+    let pool = ThreadPoolBuilder::new().num_threads(threads.map_or(0, NonZero::get)).build();
+    pool.expect("threads can be started").install(|| (0..count).into_par_iter().with_max_len(1).map(&task).collect())
 }
 
 /// Tables in Markdown, one for each array and parity site, with or without all of its devices; the points of all orderings are added up.

@@ -85,9 +85,7 @@ impl Shape {
 pub enum MatrixNode {
     A,
     B,
-    Device(DeviceId),
-    LockServer(LockServerId),
-    Monitor,
+    Server(NodeId),
 }
 
 impl fmt::Display for MatrixNode {
@@ -95,9 +93,7 @@ impl fmt::Display for MatrixNode {
         match self {
             MatrixNode::A => f.write_str("A"),
             MatrixNode::B => f.write_str("B"),
-            MatrixNode::Device(device) => write!(f, "{}", NodeId::Device(*device)),
-            MatrixNode::LockServer(server) => write!(f, "{}", NodeId::LockServer(*server)),
-            MatrixNode::Monitor => f.write_str("monitor"),
+            MatrixNode::Server(node) => write!(f, "{node}"),
         }
     }
 }
@@ -155,10 +151,11 @@ impl FromStr for Point {
         let node = match words.next() {
             Some("A") => MatrixNode::A,
             Some("B") => MatrixNode::B,
-            Some("monitor") => MatrixNode::Monitor,
+            Some("monitor") => MatrixNode::Server(NodeId::Monitor),
             Some(word) => numbered(word, 'd')
-                .map(|number| MatrixNode::Device(DeviceId(number)))
-                .or_else(|| numbered(word, 'l').map(|number| MatrixNode::LockServer(LockServerId(number))))
+                .map(|number| NodeId::Device(DeviceId(number)))
+                .or_else(|| numbered(word, 'l').map(|number| NodeId::LockServer(LockServerId(number))))
+                .map(MatrixNode::Server)
                 .ok_or(NoPoint)?,
             None => return Err(NoPoint),
         };
@@ -198,10 +195,10 @@ impl Case {
         let ways: fn(&MatrixNode) -> &'static [(Keeps, bool)] = |node| match node {
             MatrixNode::A | MatrixNode::B => &[(Keeps::Random, false)],
             // Only devices depend on what was synced; the random source adds torn writes.
-            MatrixNode::Device(_) => {
+            MatrixNode::Server(NodeId::Device(_)) => {
                 &[(Keeps::Nothing, false), (Keeps::Everything, false), (Keeps::Random, false), (Keeps::Random, true)]
             }
-            MatrixNode::LockServer(_) | MatrixNode::Monitor => &[(Keeps::Nothing, false), (Keeps::Everything, false)],
+            MatrixNode::Server(_) => &[(Keeps::Nothing, false), (Keeps::Everything, false)],
         };
         let one = |(node, count): (MatrixNode, u64)| {
             let at =
@@ -401,22 +398,16 @@ impl Play {
 
     fn nodes(&self, case: &Case) -> Vec<MatrixNode> {
         let devices = self.cluster.devices().into_iter().filter(|device| case.without != Some(*device));
-        let servers = self.cluster.lock_servers().into_iter().map(MatrixNode::LockServer);
-        [MatrixNode::A, MatrixNode::B]
-            .into_iter()
-            .chain(devices.map(MatrixNode::Device))
-            .chain(servers)
-            .chain([MatrixNode::Monitor])
-            .collect()
+        let lock_servers = self.cluster.lock_servers().into_iter().map(NodeId::LockServer);
+        let servers = devices.map(NodeId::Device).chain(lock_servers).chain([NodeId::Monitor]);
+        [MatrixNode::A, MatrixNode::B].into_iter().chain(servers.map(MatrixNode::Server)).collect()
     }
 
     fn node(&self, node: MatrixNode) -> NodeId {
         match node {
             MatrixNode::A => self.cluster.node(HostSlot(0)),
             MatrixNode::B => self.cluster.node(HostSlot(1)),
-            MatrixNode::Device(device) => NodeId::Device(device),
-            MatrixNode::LockServer(server) => NodeId::LockServer(server),
-            MatrixNode::Monitor => NodeId::Monitor,
+            MatrixNode::Server(node) => node,
         }
     }
 
