@@ -12,7 +12,7 @@ use braid_check::FileOperation;
 use braid_files::{FileClient, FileClientConfig};
 use braid_metadata::{MetadataNode, MetadataServerConfig, Purpose, VOLUME_BYTES_MIN};
 use braid_namespace::{Parameters, Shards};
-use braid_wire::{FileCommand, Owner};
+use braid_wire::Owner;
 
 /// The only real file system of a cluster; its further shards have the numbers behind. Those of lower numbers are imaginary ([`crate::take_overs`]).
 const FILE_SYSTEM: FileSystemId = FileSystemId(64);
@@ -145,33 +145,6 @@ impl FileSystem {
     /// Begins an operation.
     pub fn ask(&self, cluster: &mut Cluster, slot: HostSlot, request: FilesRequest) -> OpId {
         cluster.ask(slot, MountRequest::Files { file_system: self.id, request })
-    }
-
-    /// Executes an operation.
-    pub fn execute(
-        &self,
-        cluster: &mut Cluster,
-        slot: HostSlot,
-        request: FilesRequest,
-    ) -> Result<FilesSuccess, HostError> {
-        let asked = self.ask(cluster, slot, request);
-        match cluster.finish(asked)? {
-            HostSuccess::Files(success) => Ok(success),
-            other => panic!("not the result of an operation on files: {other:?}"),
-        }
-    }
-
-    /// Executes a command on names and attributes.
-    pub fn command(
-        &self,
-        cluster: &mut Cluster,
-        slot: HostSlot,
-        command: FileCommand,
-    ) -> Result<FileResult, HostError> {
-        match self.execute(cluster, slot, FilesRequest::Command(command))? {
-            FilesSuccess::Result(result) => Ok(result),
-            other => panic!("not the result of a command: {other:?}"),
-        }
     }
 }
 

@@ -25,6 +25,7 @@ mod on_volume;
 mod one_message;
 mod parallel_raid;
 mod patience;
+mod play;
 mod rebuild_workers;
 mod records;
 mod resynchronisation;

@@ -1,21 +1,13 @@
 //! Scenarios of the free blocks of a file system with several shards: no shard is full while another one has space.
 
-use crate::shards::{Play, ROOT, play, unlink};
+use crate::play::*;
 use crate::story::*;
-use braid_wire::FileSystemStatus;
 
 /// The blocks of the file system, of which each shard has the same part at first.
 const BLOCKS: u64 = 1024;
 const FULL: Result<FilesSuccess, HostError> = Err(HostError::Files(FilesError::Refused(FileError::NoSpace)));
 
 impl Play {
-    fn status(&mut self) -> FileSystemStatus {
-        match self.run(FileCommand::StatFileSystem) {
-            Ok(FileResult::FileSystem(status)) => status,
-            other => panic!("no status: {other:?}"),
-        }
-    }
-
     /// Makes an inode in this shard, with any name in the directory.
     fn made_in(&mut self, shard: u8, parent: InodeId, node: &NewInode) -> (String, InodeId) {
         for number in 0.. {
@@ -34,28 +26,14 @@ impl Play {
         (name, self.opened(inode))
     }
 
-    fn opened(&mut self, inode: InodeId) -> FileHandle {
-        match self.system.execute(&mut self.array, self.host, FilesRequest::Open { inode }) {
-            Ok(FilesSuccess::Opened { handle, .. }) => handle,
-            other => panic!("{inode} was not opened: {other:?}"),
-        }
-    }
-
     fn begin_write(&mut self, handle: FileHandle, from: u64, blocks: u64) -> OpId {
         let data = Bytes::from(vec![7; (blocks * BLOCK) as usize]);
-        self.system.ask(&mut self.array, self.host, FilesRequest::Write { handle, offset: from * BLOCK, data })
-    }
-
-    fn end_write(&mut self, op: OpId) -> Result<FilesSuccess, HostError> {
-        match self.array.finish(op)? {
-            HostSuccess::Files(success) => Ok(success),
-            other => panic!("not the end of a write: {other:?}"),
-        }
+        self.ask(FilesRequest::Write { handle, offset: from * BLOCK, data })
     }
 
     fn write(&mut self, handle: FileHandle, from: u64, blocks: u64) -> Result<FilesSuccess, HostError> {
         let op = self.begin_write(handle, from, blocks);
-        self.end_write(op)
+        self.finish(op)
     }
 
     /// Fills the file system with one file, whose shard has a part of the blocks only.
@@ -92,7 +70,7 @@ fn a_file_may_have_all_blocks_of_all_shards() {
         assert_eq!((play.status().blocks, play.status().free), (BLOCKS, BLOCKS));
         play.fill(handle);
         play.run(unlink(ROOT, &name)).expect("a full file system can be emptied");
-        play.system.execute(&mut play.array, play.host, FilesRequest::Close { handle }).expect("it is closed");
+        play.execute(FilesRequest::Close { handle }).expect("it is closed");
         play.array.run_for(A_WHILE);
         let status = play.status();
         assert_eq!(status.free + status.allotted, BLOCKS);
@@ -144,7 +122,7 @@ fn blocks_in_transit_arrive_whichever_server_dies() {
             dies.iter().for_each(|shard| play.crash(*shard));
             play.array.world.network.heal();
             dies.iter().for_each(|shard| play.start(*shard));
-            let written = play.end_write(op);
+            let written = play.finish(op);
             assert_eq!(written, Ok(FilesSuccess::Written { length: 600 * BLOCK }), "{dies:?}, lost: {is_lost}");
             play.check();
         }
@@ -167,7 +145,7 @@ fn a_server_that_begins_asks_for_what_its_shard_has_not_received() {
     play.array.world.network.heal();
     play.start(1);
     play.array.run_for(Duration::from_secs(60));
-    play.host = play.system.add_host(&mut play.array);
+    play.host = play.another();
     let found = play.status();
     assert_eq!((found.free, found.allotted), (BLOCKS, 0), "what was written is not attached");
     play.check();
@@ -187,7 +165,7 @@ fn no_mount_hears_that_a_file_system_is_full_while_a_server_is_silent() {
     let op = play.begin_write(handle, thirds, 200);
     play.array.run_for(Duration::from_secs(20));
     play.start(2);
-    assert_eq!(play.end_write(op), Ok(FilesSuccess::Written { length: 200 * BLOCK }));
+    assert_eq!(play.finish(op), Ok(FilesSuccess::Written { length: 200 * BLOCK }));
     play.check();
 }
 
@@ -200,7 +178,7 @@ fn starve(play: &mut Play, before: impl FnOnce(&mut Play, HostSlot)) -> (u64, u6
     }
     assert!(play.array.role(idler).map_or(0, Role::idle_blocks) > 0, "blocks are reserved, and not used");
     before(play, idler);
-    play.host = play.system.add_host(&mut play.array);
+    play.host = play.another();
     let handle = play.begun("b");
     let mut written = 0;
     loop {
@@ -212,14 +190,6 @@ fn starve(play: &mut Play, before: impl FnOnce(&mut Play, HostSlot)) -> (u64, u6
                 return (written, 240, play.array.world.now().since(begun));
             }
         }
-    }
-}
-
-impl Play {
-    /// Makes and opens a file.
-    fn begun(&mut self, name: &str) -> FileHandle {
-        let inode = self.made(ROOT, name, NewInode::Regular);
-        self.opened(inode)
     }
 }
 
@@ -284,10 +254,10 @@ fn of_two_hosts_that_starve_one_gets_what_both_have_gathered() {
     let handle = play.begun("a");
     assert_eq!(play.write(handle, 0, BLOCKS - 100), Ok(FilesSuccess::Written { length: (BLOCKS - 100) * BLOCK }));
     let first = play.begin_write(handle, BLOCKS, 80);
-    play.host = play.system.add_host(&mut play.array);
+    play.host = play.another();
     let handle = play.begun("b");
     let second = play.begin_write(handle, 0, 80);
-    let ends = [play.end_write(first), play.end_write(second)];
+    let ends = [play.finish(first), play.finish(second)];
     let written = Ok(FilesSuccess::Written { length: 80 * BLOCK });
     assert!(ends.contains(&written) && ends.contains(&FULL), "{ends:?}");
     play.check();

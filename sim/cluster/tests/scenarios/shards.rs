@@ -1,42 +1,11 @@
 //! Scenarios of a file system with several shards: operations that concern several metadata servers, while these servers fail.
 
-use crate::files;
+use crate::play::*;
 use crate::story::*;
 use braid_commit::{Body, Message as CommitMessage, TransactionName};
 use braid_metadata::Grouping;
 use braid_namespace::Placement;
 use braid_wire::{AttributeChange, FileAttributes};
-
-/// A file system with its servers and a host that uses it.
-pub struct Play {
-    pub array: Cluster,
-    pub system: FileSystem,
-    pub servers: Vec<HostSlot>,
-    pub host: HostSlot,
-}
-
-/// A file system whose new inodes are in other shards than their names.
-pub fn play(count: u8, protocol: Protocol) -> Play {
-    play_with(count, protocol, Grouping::Log)
-}
-
-fn play_with(count: u8, protocol: Protocol, grouping: Grouping) -> Play {
-    let options = Options { device_bytes: 128 << 20, ..Options::calm("raid5:4+1", 5, 1, 3) };
-    play_in(options, count, protocol, grouping)
-}
-
-fn play_in(options: Options, count: u8, protocol: Protocol, grouping: Grouping) -> Play {
-    let layout = Options::calm("raid5:4+1", 5, 4, 1).layout;
-    let (mut array, a, _) = array_of(options);
-    let shards = ShardOptions { count, placement: Placement::Spread, protocol, grouping };
-    let system = FileSystem::make(&mut array, a, (layout, 64), shards).expect("there is room");
-    let servers: Vec<HostSlot> = (0..usize::from(count)).map(|shard| system.start_server(&mut array, shard)).collect();
-    array.run_for(Duration::from_secs(2));
-    let host = system.add_host(&mut array);
-    let play = Play { array, system, servers, host };
-    (0..usize::from(count)).for_each(|shard| play.serves(shard));
-    play
-}
 
 /// Acts with each protocol, and checks all.
 fn with_each_protocol(count: u8, act: impl Fn(&mut Play, Protocol)) {
@@ -48,80 +17,9 @@ fn with_each_protocol(count: u8, act: impl Fn(&mut Play, Protocol)) {
 }
 
 impl Play {
-    fn unmount(&mut self, host: HostSlot) {
-        self.array.perform(host, ArrayRequest::Disconnect).expect("the host unmounts the file system");
-    }
-
-    /// Unmounts the other host, and checks all.
-    fn check_without(mut self, host: HostSlot) {
-        self.unmount(host);
-        self.check();
-    }
-
-    pub fn serves(&self, shard: usize) {
-        files::serves(&self.array, self.servers[shard]);
-    }
-
-    fn begin(&mut self, command: FileCommand) -> OpId {
-        self.begin_at(self.host, command)
-    }
-
-    fn begin_at(&mut self, host: HostSlot, command: FileCommand) -> OpId {
-        self.system.ask(&mut self.array, host, FilesRequest::Command(command))
-    }
-
-    pub fn end(&mut self, op: OpId) -> Result<FileResult, FileError> {
-        match self.array.finish(op) {
-            Ok(HostSuccess::Files(FilesSuccess::Result(result))) => Ok(result),
-            Err(HostError::Files(FilesError::Refused(error))) => Err(error),
-            other => panic!("not the end of a command: {other:?}"),
-        }
-    }
-
-    pub fn run(&mut self, command: FileCommand) -> Result<FileResult, FileError> {
-        let op = self.begin(command);
-        self.end(op)
-    }
-
-    /// Begins commands at the same time, each at the next of these hosts.
-    fn begin_together(&mut self, hosts: &[HostSlot], commands: impl IntoIterator<Item = FileCommand>) -> Vec<OpId> {
-        let asked = commands.into_iter().zip(hosts.iter().cycle());
-        asked.map(|(command, host)| self.begin_at(*host, command)).collect()
-    }
-
-    /// Runs commands that are all under way at the same time, each at the next of these hosts.
-    fn run_together(
-        &mut self,
-        hosts: &[HostSlot],
-        commands: impl IntoIterator<Item = FileCommand>,
-    ) -> Vec<Result<FileResult, FileError>> {
-        let ops = self.begin_together(hosts, commands);
-        ops.into_iter().map(|op| self.end(op)).collect()
-    }
-
-    /// What was to be created is there.
-    fn end_created(&mut self, op: OpId, what: impl Display) {
-        let created = self.end(op);
-        assert!(is_created(&created), "{what}: {created:?}");
-    }
-
     /// How many transactions the server of a shard has begun.
     fn transactions(&self, shard: usize) -> u64 {
-        self.array.role(self.servers[shard]).and_then(Role::metadata_server).expect("it serves").transactions()
-    }
-
-    pub fn made(&mut self, parent: InodeId, name: &str, node: NewInode) -> InodeId {
-        match self.run(create(parent, name, node)) {
-            Ok(FileResult::Created { attributes, is_new: true }) => attributes.inode,
-            other => panic!("{name} was not created: {other:?}"),
-        }
-    }
-
-    fn lookup(&mut self, parent: InodeId, name: &str) -> Result<FileAttributes, FileError> {
-        match self.run(lookup(parent, name))? {
-            FileResult::Attributes(attributes) => Ok(attributes),
-            other => panic!("not the answer to a lookup: {other:?}"),
-        }
+        self.server(shard).transactions()
     }
 
     /// From now on no server hears that a transaction is committed.
@@ -129,69 +27,7 @@ impl Play {
         let is_commit = |message: &Message| commit_message(message).is_some_and(|(_, body)| body == Body::Commit);
         self.array.world.network.drop_if(move |_, _, message| is_commit(message));
     }
-
-    pub fn crash(&mut self, shard: usize) {
-        self.array.crash(self.array.node(self.servers[shard]));
-    }
-
-    pub fn start(&mut self, shard: usize) {
-        self.servers[shard] = self.system.start_server(&mut self.array, shard);
-    }
-
-    /// Everything is given back, and the maps of all shards fit together.
-    pub fn check(mut self) {
-        self.unmount(self.host);
-        self.array.crash(self.array.node(self.host));
-        self.array.run_for(Duration::from_secs(60));
-        for shard in 0..self.servers.len() {
-            self.serves(shard);
-            self.crash(shard);
-        }
-        let system = self.system.clone();
-        system.check_metadata(&mut self.array).expect("the metadata is whole");
-    }
 }
-
-pub fn name(name: &str) -> Bytes {
-    Bytes::copy_from_slice(name.as_bytes())
-}
-
-pub fn create(parent: InodeId, name: &str, node: NewInode) -> FileCommand {
-    let (name, owner) = (self::name(name), Owner::default());
-    FileCommand::Create { parent, name, node, exclusive: true, owner, mode: 0o644 }
-}
-
-pub fn unlink(parent: InodeId, name: &str) -> FileCommand {
-    FileCommand::Unlink { parent, name: self::name(name) }
-}
-
-fn remove_directory(parent: InodeId, name: &str) -> FileCommand {
-    FileCommand::RemoveDirectory { parent, name: self::name(name) }
-}
-
-fn link(inode: InodeId, parent: InodeId, name: &str) -> FileCommand {
-    FileCommand::Link { inode, parent, name: self::name(name) }
-}
-
-pub fn lookup(parent: InodeId, name: &str) -> FileCommand {
-    FileCommand::Lookup { parent, name: self::name(name) }
-}
-
-fn set_mode(inode: InodeId, mode: u16) -> FileCommand {
-    let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
-    FileCommand::SetAttributes { inode, change }
-}
-
-fn is_created(result: &Result<FileResult, FileError>) -> bool {
-    matches!(result, Ok(FileResult::Created { is_new: true, .. }))
-}
-
-fn rename(from: (InodeId, &str), to: (InodeId, &str)) -> FileCommand {
-    let (name, new_name) = (name(from.1), name(to.1));
-    FileCommand::Rename { parent: from.0, name, new_parent: to.0, new_name, no_replace: false }
-}
-
-pub const ROOT: InodeId = InodeId::ROOT;
 
 /// The transaction of a message of the commit protocols, and what it says.
 fn commit_message(message: &Message) -> Option<(TransactionName, Body)> {
@@ -280,7 +116,7 @@ fn a_directory_does_not_replace_the_one_that_contains_it() {
 #[test]
 fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
     with_each_protocol(3, |play, protocol| {
-        let other = play.system.add_host(&mut play.array);
+        let other = play.another();
         // Directories alternate between shards, so that every pair is in one shard, or in two.
         let mut parent = ROOT;
         let chain: Vec<InodeId> = (0..4)
@@ -318,7 +154,7 @@ fn directories_that_are_moved_into_each_other_at_once_make_no_cycle() {
 #[test]
 fn names_that_change_places_between_two_servers_do_not_wait_for_each_other() {
     with_each_protocol(2, |play, protocol| {
-        let other = play.system.add_host(&mut play.array);
+        let other = play.another();
         let d = play.made(ROOT, "d", NewInode::Directory);
         for round in 0..8 {
             play.made(ROOT, "x", NewInode::Regular);
@@ -360,9 +196,11 @@ fn a_command_survives_the_death_of_either_server_at_any_moment() {
 
 #[test]
 fn no_host_is_silent_to_a_server_that_does_not_serve_yet() {
-    let mut options = Options { device_bytes: 128 << 20, ..Options::calm("raid5:4+1", 5, 1, 3) };
+    let mut options = options(128);
     options.settings.host_lease = Duration::from_millis(550);
-    let mut play = play_in(options, 2, Protocol::OnePhase, Grouping::Log);
+    let (protocol, grouping) = (Protocol::OnePhase, Grouping::Log);
+    let shards = ShardOptions { count: 2, placement: Placement::Spread, protocol, grouping };
+    let mut play = play_in(options, shards);
     play.made(ROOT, "x", NewInode::Regular);
     play.crash(0);
     play.start(0);
@@ -446,7 +284,7 @@ fn a_late_request_of_a_transaction_that_was_aborted_is_not_done() {
 #[test]
 fn undecided_names_stay_locked_when_their_coordinator_has_restarted() {
     with_each_protocol(2, |play, protocol| {
-        let other = play.system.add_host(&mut play.array);
+        let other = play.another();
         let worker = play.array.node(play.servers[1]);
         play.array.world.network.drop_if(move |from, _, message| from == worker && commit_message(message).is_some());
         let op = play.begin(create(ROOT, "x", NewInode::Regular));
@@ -470,7 +308,7 @@ fn undecided_names_stay_locked_when_their_coordinator_has_restarted() {
 #[test]
 fn a_transaction_whose_beginning_is_not_durable_is_unknown_to_its_worker() {
     with_each_protocol(3, |play, _| {
-        let other = play.system.add_host(&mut play.array);
+        let other = play.another();
         // Names whose inodes are in the second and the third shard. Now the first server has in memory what it needs.
         let names = ["a", "b", "c", "d", "e", "f", "g", "h"]
             .map(|name| (play.made(ROOT, name, NewInode::Regular).shard(), name));
@@ -588,7 +426,7 @@ fn a_command_that_asks_a_silent_server_keeps_its_locks_for_a_second() {
 fn a_rename_finds_the_replaced_inode_gone_and_is_planned_anew() {
     let mut play = play(2, Protocol::OnePhase);
     let d = play.made(ROOT, "d", NewInode::Directory);
-    let other = play.system.add_host(&mut play.array);
+    let other = play.another();
     for step in 0..24 {
         play.made(d, "x", NewInode::Regular);
         // Its inode is where d is.
@@ -632,7 +470,7 @@ fn messages_between_servers_outlive_their_sender() {
     let mode_of = |play: &mut Play| play.lookup(ROOT, "x").map(|found| found.mode);
     let mut seen = 0;
     for step in 0..64_u16 {
-        let other = play.system.add_host(&mut play.array);
+        let other = play.another();
         play.array.run_for(Duration::from_secs(1));
         play.begin_at(other, set_mode(x, 0o600 + step));
         play.array.run_for(Duration::from_micros(u64::from(step) * 10));
@@ -653,7 +491,7 @@ fn messages_between_servers_outlive_their_sender() {
 /// there were.
 fn names_after_many_commands(protocol: Protocol, grouping: Grouping) -> (BTreeMap<String, u32>, u64) {
     let mut play = play_with(2, protocol, grouping);
-    let hosts = [play.host, play.system.add_host(&mut play.array), play.system.add_host(&mut play.array)];
+    let hosts = [play.host, play.another(), play.another()];
     let d = play.made(ROOT, "d", NewInode::Directory);
     let before = play.transactions(0);
     let create = |n: usize| create(ROOT, &format!("a{n}"), NewInode::Regular);
@@ -711,7 +549,7 @@ fn the_same_commands_lead_to_the_same_names_however_they_are_grouped() {
 fn commands_that_are_committed_together_survive_the_death_of_either_server_at_any_moment() {
     for protocol in Protocol::ALL {
         let mut play = play_with(2, protocol, Grouping::Operations);
-        let hosts = [play.host, play.system.add_host(&mut play.array)];
+        let hosts = [play.host, play.another()];
         for victim in [0, 1] {
             for step in 0..8_u64 {
                 let made: Vec<String> = (0..12).map(|n| format!("{victim}-{step}-{n}")).collect();
@@ -735,7 +573,7 @@ fn commands_that_are_committed_together_survive_the_death_of_either_server_at_an
 fn every_answer_to_commands_that_were_committed_together_is_kept() {
     for protocol in Protocol::ALL {
         let mut play = play_with(2, protocol, Grouping::Operations);
-        let hosts = [play.host, play.system.add_host(&mut play.array)];
+        let hosts = [play.host, play.another()];
         play.array.world.network.drop_if(|_, _, message| matches!(message, Message::FileAnswer(_)));
         let commands = (0..12).map(|n| create(ROOT, &format!("{n}"), NewInode::Regular));
         let ops = play.begin_together(&hosts, commands);
