@@ -8,29 +8,26 @@ fn array(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
 
 #[test]
 fn a_host_with_an_old_ordering_is_refused_and_harms_no_data() {
-    for real in Ordering::ALL {
-        let (mut array, a, b) = array(real);
+    with_each(Ordering::ALL, array, |array, [a, b], real| {
         for mistaken in Ordering::ALL.into_iter().filter(|ordering| *ordering != real) {
-            write(&mut array, a, 0, BLOCK);
+            write(array, a, 0, BLOCK);
             let volume = VolumeDescription { ordering: mistaken, ..array.volume().clone() };
             assert_eq!(array.perform(b, ArrayRequest::AdoptVolume { volume }), DONE);
-            let read = outcome_of_read(&mut array, b, 0);
-            for outcome in [read, zero(&mut array, b, 0, BLOCK), zero(&mut array, b, 0, 4 * BLOCK)] {
+            let read = outcome_of_read(array, b, 0);
+            for outcome in [read, zero(array, b, 0, BLOCK), zero(array, b, 0, 4 * BLOCK)] {
                 let is_refused = matches!(outcome, Err(HostError::Device { failure: Failure::WrongOrdering, .. }));
                 assert!(is_refused, "{real}, taken for {mistaken}: {outcome:?}");
             }
         }
         // The zeros must not take effect.
         array.crash(array.node(b));
-        content(&mut array, a, 0, BLOCK);
-        all_is_well(array);
-    }
+        content(array, a, 0, BLOCK);
+    });
 }
 
 #[test]
 fn an_ordering_does_not_change_under_a_transaction() {
-    for ordering in Ordering::ALL.into_iter().filter(|ordering| *ordering != Ordering::None) {
-        let (mut array, a, b) = array(ordering);
+    with_each(KEPT_APART, array, |array, [a, b], ordering| {
         // Device 0 has its intent; device 4, which has the parity, gets no message.
         array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
         let first = array.write(a, 0, BLOCK);
@@ -44,9 +41,8 @@ fn an_ordering_does_not_change_under_a_transaction() {
         assert_eq!(array.finish(first), DONE);
         array.run_for(Duration::from_secs(1));
         assert_eq!(array.operator(b).set_ordering(other), Ok(()), "{ordering}");
-        write(&mut array, a, 0, BLOCK);
-        all_is_well(array);
-    }
+        write(array, a, 0, BLOCK);
+    });
 }
 
 #[test]

@@ -6,6 +6,10 @@ fn array(ordering: Ordering, atomicity: Atomicity) -> (Cluster, HostSlot, HostSl
     array_of(ordered(ordering, Options { atomicity, ..Options::calm("raid5:4+1", 5, 1, 3) }))
 }
 
+fn consistent(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
+    array(ordering, Atomicity::Consistent)
+}
+
 fn suspects(array: &Cluster) -> usize {
     array.devices().into_iter().filter_map(|id| array.device(id)).map(|device| device.suspects()).sum()
 }
@@ -17,78 +21,71 @@ fn recomputed(array: &Cluster) -> u64 {
 
 #[test]
 fn parity_is_resynchronised_without_new_writes() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = array(ordering, Atomicity::Consistent);
-        write(&mut array, a, 0, 4 * BLOCK);
-        die_between_two_writes(&mut array, a);
+    with_each(KEPT_APART, consistent, |array, [a, b], ordering| {
+        write(array, a, 0, 4 * BLOCK);
+        die_between_two_writes(array, a);
         if ordering.needs_lock_server() {
             // The locks of a dead host have no effect until another host requests them.
-            write(&mut array, b, 2 * BLOCK, BLOCK);
+            write(array, b, 2 * BLOCK, BLOCK);
         }
         array.run_for(A_WHILE);
-        assert_eq!(suspects(&array), 0, "{ordering}");
-        assert!(recomputed(&array) > 0, "{ordering}");
-        all_is_well(array);
-    }
+        assert_eq!(suspects(array), 0, "{ordering}");
+        assert!(recomputed(array) > 0, "{ordering}");
+    });
 }
 
 #[test]
 fn a_parity_resync_ends_when_its_device_is_taken_out() {
-    for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
-        let (mut array, a, b) = array(ordering, Atomicity::Consistent);
-        write(&mut array, a, 0, 4 * BLOCK);
-        die_between_two_writes(&mut array, a);
+    with_each([Ordering::Timestamp, Ordering::DeviceLock], consistent, |array, [a, b], ordering| {
+        write(array, a, 0, 4 * BLOCK);
+        die_between_two_writes(array, a);
         // The recomputed parity does not reach device 4 before that is taken out.
-        let recomputed = judge(&mut array, Verdict::Drop, |_, to, message| is_write(message) && to == device(4));
-        wait_until(&mut array, "the parity is recomputed", |_| recomputed.get() > 0);
-        lose(&mut array, 4);
-        write(&mut array, b, 0, 4 * BLOCK);
+        let recomputed = judge(array, Verdict::Drop, |_, to, message| is_write(message) && to == device(4));
+        wait_until(array, "the parity is recomputed", |_| recomputed.get() > 0);
+        lose(array, 4);
+        write(array, b, 0, 4 * BLOCK);
         array.run_for(A_WHILE);
         assert!(
             array.role(b).and_then(Role::host).is_some_and(|host| host.is_idle()),
             "{ordering}: the host waits for no device that is out"
         );
         array.world.network.heal();
-        all_is_well_back_with(array, 4);
-    }
+        bring_back(array, 4);
+    });
 }
 
 #[test]
 fn a_small_write_waits_until_its_stripe_is_resynchronised() {
-    for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
-        let (mut array, a, b) = array(ordering, Atomicity::Consistent);
-        write(&mut array, a, 0, 4 * BLOCK);
-        die_between_two_writes(&mut array, a);
+    with_each([Ordering::Timestamp, Ordering::DeviceLock], consistent, |array, [a, b], ordering| {
+        write(array, a, 0, 4 * BLOCK);
+        die_between_two_writes(array, a);
         // After the lease of the dead host, and before any host learns of its transactions.
         array.world.network.drop_if(|_, _, message| command_of(message) == Some(&Command::Heartbeat));
         for _ in 0..16 {
-            content(&mut array, b, 8 * BLOCK, 4 * BLOCK);
-            content(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+            content(array, b, 8 * BLOCK, 4 * BLOCK);
+            content(array, b, 4 * BLOCK, 4 * BLOCK);
             array.run_for(Duration::from_millis(500));
         }
-        assert!(suspects(&array) > 0, "{ordering}");
+        assert!(suspects(array) > 0, "{ordering}");
         // Block 1 is on device 1; the parity is suspect.
         let small = array.write(b, BLOCK, BLOCK);
         array.run_for(Duration::from_secs(1));
         assert!(array.requests.is_open(small), "{ordering}: no write uses suspect parity");
-        assert!(read(&mut array, b, 0, 4 * BLOCK).is_ok(), "{ordering}: plain reads go on");
+        assert!(read(array, b, 0, 4 * BLOCK).is_ok(), "{ordering}: plain reads go on");
         array.world.network.heal();
         assert_eq!(array.finish(small), DONE, "{ordering}");
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]
 fn consistent_stripes_are_not_recomputed() {
-    for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
-        let (mut array, a, _) = array(ordering, Atomicity::Consistent);
-        write(&mut array, a, 0, BLOCK);
+    with_each([Ordering::Timestamp, Ordering::DeviceLock], consistent, |array, [a, _], ordering| {
+        write(array, a, 0, BLOCK);
         // The host had no time to send the commit.
         array.crash(array.node(a));
         array.run_for(A_WHILE);
-        assert_eq!((suspects(&array), recomputed(&array)), (0, 0), "{ordering}");
-        all_is_well(array);
-    }
+        assert_eq!((suspects(array), recomputed(array)), (0, 0), "{ordering}");
+    });
 }
 
 /// The main objection to in-place writes: a host dies between its devwrites, and a device fails before the parity is checked. Returns
@@ -117,7 +114,7 @@ fn a_host_and_a_device_together_take_what_was_not_being_written_only_where_write
 #[test]
 fn a_device_that_fails_in_the_middle_of_a_live_hosts_write_takes_nothing_with_it() {
     for ordering in KEPT_APART {
-        let (mut array, a, b) = array(ordering, Atomicity::Consistent);
+        let (mut array, a, b) = consistent(ordering);
         write(&mut array, a, 0, 4 * BLOCK);
         array.run_for(Duration::from_secs(1));
         // Device 0 has the data; the parity on device 4 is written only when device 2, which does not take part, is out.
@@ -139,15 +136,13 @@ fn a_device_that_fails_in_the_middle_of_a_live_hosts_write_takes_nothing_with_it
 
 #[test]
 fn a_restarted_device_still_knows_what_was_written_there_and_may_be_cut_short() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = array(ordering, Atomicity::Consistent);
-        write(&mut array, a, 0, 4 * BLOCK);
-        die_between_two_writes(&mut array, a);
+    with_each(KEPT_APART, consistent, |array, [a, b], ordering| {
+        write(array, a, 0, 4 * BLOCK);
+        die_between_two_writes(array, a);
         // All devices lose their memory, with pre-writes and records of writes.
-        restart_all(&mut array);
-        write(&mut array, b, 2 * BLOCK, BLOCK);
+        restart_all(array);
+        write(array, b, 2 * BLOCK, BLOCK);
         array.run_for(A_WHILE);
-        assert!(recomputed(&array) > 0, "{ordering}");
-        all_is_well(array);
-    }
+        assert!(recomputed(array) > 0, "{ordering}");
+    });
 }

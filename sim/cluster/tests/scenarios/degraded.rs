@@ -11,6 +11,11 @@ fn array_laid(ordering: Ordering, layout: &str, devices: usize, unit: u64) -> (C
     array_of(ordered(ordering, Options::calm(layout, devices, unit, 6)))
 }
 
+/// Six stripes on five devices, with content.
+fn wide() -> (Cluster, HostSlot, HostSlot) {
+    filled_array_of(Options::calm("raid5:4+1", 5, 1, 6))
+}
+
 fn reads(message: &Message) -> bool {
     match command_of(message) {
         Some(Command::Read { .. }) => true,
@@ -73,8 +78,7 @@ fn users_go_on_while_a_device_is_out_or_returns_and_it_is_complete_when_in() {
 #[test]
 fn a_device_is_brought_what_it_missed_and_no_more() {
     // Stripe n is block n of each device. Device 4 has the parity of stripe 0, block 4 of stripe 1, and block 9 of stripe 2.
-    let (mut array, a, b) = array_laid(Ordering::Timestamp, "raid5:4+1", 5, 1);
-    fill(&mut array, a);
+    let (mut array, a, b) = wide();
     lose(&mut array, 4);
     write(&mut array, a, 0, BLOCK);
     write(&mut array, b, 4 * BLOCK, BLOCK);
@@ -94,9 +98,8 @@ fn a_device_is_brought_what_it_missed_and_no_more() {
 
 #[test]
 fn a_device_that_is_silent_for_less_than_its_lease_makes_no_epoch() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = filled_array_by(ordering);
-        let before = epoch(&array);
+    with_each(KEPT_APART, filled_array_by, |array, [a, b], ordering| {
+        let before = epoch(array);
         array.crash(device(4));
         let begun = array.world.now();
         let writes = [array.write(a, 0, BLOCK), array.write(b, 4 * BLOCK, BLOCK), array.write(a, 8 * BLOCK, 4 * BLOCK)];
@@ -107,22 +110,20 @@ fn a_device_that_is_silent_for_less_than_its_lease_makes_no_epoch() {
         }
         assert!(array.world.now().since(begun) < A_LEASE);
         array.run_for(A_WHILE);
-        assert_eq!(epoch(&array), before, "{ordering}: the device was taken out");
-        all_is_well(array);
-    }
+        assert_eq!(epoch(array), before, "{ordering}: the device was taken out");
+    });
 }
 
 #[test]
 fn a_user_waits_for_a_lease_and_a_second_when_a_device_dies() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = filled_array_by(ordering);
+    with_each(KEPT_APART, filled_array_by, |array, [a, b], ordering| {
         array.run_for(A_WHILE);
         array.crash(device(4));
         let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK), array.write(b, 8 * BLOCK, 4 * BLOCK)];
-        let took = time_of(&mut array, |array| all_succeed(array, asked, ordering));
+        let took = time_of(array, |array| all_succeed(array, asked, ordering));
         assert!(took > Duration::from_secs(3) && took <= A_LEASE, "{ordering}: {took:?}");
-        all_is_well_back_with(array, 4);
-    }
+        bring_back(array, 4);
+    });
 }
 
 /// A reader whose plain reads are refused again and again, because others write meanwhile. Returns how long it took, and whether it
@@ -148,8 +149,7 @@ fn starve(array: &mut Cluster, reader: HostSlot, writer: HostSlot, offset: u64) 
 
 #[test]
 fn a_reader_that_always_comes_too_late_reads_with_prewrites_at_last() {
-    let (mut array, a, b) = array_laid(Ordering::Timestamp, "raid5:4+1", 5, 1);
-    fill(&mut array, a);
+    let (mut array, a, b) = wide();
     let (took, insisted) = starve(&mut array, b, a, 0);
     assert!(insisted && took < Duration::from_secs(1), "{took:?}");
     // Block 0 is on device 0: a read of it without that device reads all the others.
@@ -188,20 +188,18 @@ fn without_redundancy_a_device_is_waited_for_and_nothing_is_lost() {
 
 #[test]
 fn power_fails_everywhere_during_writes_whether_a_device_is_out_or_not() {
-    for (round, is_out) in (0..24).map(|round| (round / 2, round % 2 == 0)) {
-        let (mut array, a, b) = array_laid(Ordering::Timestamp, "raid5:4+1", 5, 1);
-        fill(&mut array, a);
+    with_each_pair(0..12, [true, false], wide, |array, [a, b], round, is_out| {
         if is_out {
-            lose(&mut array, 2);
+            lose(array, 2);
         }
         for number in 0..6 {
             array.write(a, number * 4 * BLOCK, 4 * BLOCK);
             array.write(b, (number * 4 + 2) * BLOCK, BLOCK);
         }
         array.run_for(Duration::from_micros(150 * round));
-        power_fails_everywhere(&mut array, [a, b]);
-        all_is_well_with(array, 2);
-    }
+        power_fails_everywhere(array, [a, b]);
+        wait_in(array, 2);
+    });
 }
 
 #[test]

@@ -42,119 +42,110 @@ fn survivors_decide_what_a_dead_host_wrote_when_a_device_is_out_too() {
 
 #[test]
 fn a_device_that_was_out_has_no_say_in_what_was_written_before() {
-    for ordering in KEPT_APART {
-        for gone in [0, 1, 4] {
-            let (mut array, a, b) = array_by(ordering);
-            fill(&mut array, b);
-            let before = content(&mut array, b, 0, 2 * BLOCK);
-            // Unlocks are piggybacked like commits.
-            array.run_for(Duration::from_millis(100));
-            array.world.network.drop_if(|_, _, message| carries_commits(message));
-            write(&mut array, a, 0, 2 * BLOCK);
-            array.crash(array.node(a));
-            // No node resolves the transaction before the device has crashed, has returned, and has dropped its part.
-            array.world.network.drop_if(|_, _, message| is_resolve(message));
-            lose(&mut array, gone);
-            welcome(&mut array, gone);
-            array.world.network.heal();
-            assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "{ordering}: the write was acknowledged");
-            all_is_well_with(array, gone);
-        }
-    }
+    with_each_pair(KEPT_APART, [0, 1, 4], array_by, |array, [a, b], ordering, gone| {
+        fill(array, b);
+        let before = content(array, b, 0, 2 * BLOCK);
+        // Unlocks are piggybacked like commits.
+        array.run_for(Duration::from_millis(100));
+        array.world.network.drop_if(|_, _, message| carries_commits(message));
+        write(array, a, 0, 2 * BLOCK);
+        array.crash(array.node(a));
+        // No node resolves the transaction before the device has crashed, has returned, and has dropped its part.
+        array.world.network.drop_if(|_, _, message| is_resolve(message));
+        lose(array, gone);
+        welcome(array, gone);
+        array.world.network.heal();
+        assert_ne!(content(array, b, 0, 2 * BLOCK), before, "{ordering}: the write was acknowledged");
+        wait_in(array, gone);
+    });
 }
 
 #[test]
 fn answers_of_two_epochs_do_not_add_up_to_a_commit() {
-    for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
-        let (mut array, a, b) = filled_array_by(ordering);
+    with_each([Ordering::Timestamp, Ordering::DeviceLock], filled_array_by, |array, [a, b], ordering| {
         // Devices 1 and 4 have their intents, and acknowledge them; the devwrite to device 0 never arrives.
         let writer = array.node(a);
         array.world.network.drop_if(move |from, to, message| from == writer && to == device(0) && is_write(message));
-        let before = content(&mut array, b, 0, 2 * BLOCK);
+        let before = content(array, b, 0, 2 * BLOCK);
         let asked = array.write(a, 0, 2 * BLOCK);
         array.run_for(Duration::from_millis(20));
         // The host sleeps, so others find that device 0 never had its intent. Then device 0 is taken out, and its answer is the only
         // one that the host still needs.
         array.world.stall(writer, Duration::from_secs(6));
-        assert_eq!(content(&mut array, b, 0, 2 * BLOCK), before);
+        assert_eq!(content(array, b, 0, 2 * BLOCK), before);
         array.run_for(Duration::from_secs(1));
-        lose(&mut array, 0);
+        lose(array, 0);
         assert_eq!(array.finish(asked), DONE, "{ordering}");
-        assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "{ordering}: the write was acknowledged");
-        assert!(counters(&array, a).resolved > 0, "{ordering}: the host has resolved the transaction");
+        assert_ne!(content(array, b, 0, 2 * BLOCK), before, "{ordering}: the write was acknowledged");
+        assert!(counters(array, a).resolved > 0, "{ordering}: the host has resolved the transaction");
         array.world.network.heal();
-        all_is_well_back_with(array, 0);
-    }
+        bring_back(array, 0);
+    });
 }
 
 #[test]
 fn a_promise_never_to_prepare_outlives_a_restart_and_a_change_of_epoch() {
-    for ordering in KEPT_APART {
-        for another_epoch in [false, true] {
-            let (mut array, a, b) = array_by(ordering);
-            fill(&mut array, b);
-            let c = array.add_host();
-            // The devwrite to device 4 is so late that its host is long dead, and the device does not learn of the decision.
-            let writer = array.node(a);
-            array.world.network.set_rule(move |from, to, message| match message {
-                _ if from == writer && to == device(4) && is_write(message) => Verdict::Delay(Duration::from_secs(16)),
-                _ if is_decision(message) => Verdict::Drop,
-                _ => Verdict::Pass,
-            });
-            array.write(a, 0, BLOCK);
-            array.run_for(Duration::from_millis(20));
-            array.crash(writer);
-            let promised = Rc::new(Cell::new(false));
-            let seen = promised.clone();
-            array.world.network.drop_if(move |from, _, message| {
-                let vote = is_answer(message, |reply| matches!(reply, Reply::Vote { .. }));
-                seen.set(seen.get() || (vote && from == device(4)));
-                is_decision(message)
-            });
-            array.run_for(Duration::from_secs(6));
-            assert!(promised.get(), "{ordering}: another host has resolved the transaction");
-            restart(&mut array, 4);
-            if another_epoch {
-                lose(&mut array, 2);
-            }
-            [b, c].into_iter().for_each(|slot| replace_host(&mut array, slot));
-            array.world.network.heal();
-            let before = content(&mut array, b, 0, BLOCK);
-            // The late write arrives.
-            array.run_for(Duration::from_secs(12));
-            assert_eq!(content(&mut array, c, 0, BLOCK), before, "{ordering}");
-            if another_epoch {
-                bring_back(&mut array, 2);
-            }
-            all_is_well(array);
+    with_each_pair(KEPT_APART, [false, true], array_by, |array, [a, b], ordering, another_epoch| {
+        fill(array, b);
+        let c = array.add_host();
+        // The devwrite to device 4 is so late that its host is long dead, and the device does not learn of the decision.
+        let writer = array.node(a);
+        array.world.network.set_rule(move |from, to, message| match message {
+            _ if from == writer && to == device(4) && is_write(message) => Verdict::Delay(Duration::from_secs(16)),
+            _ if is_decision(message) => Verdict::Drop,
+            _ => Verdict::Pass,
+        });
+        array.write(a, 0, BLOCK);
+        array.run_for(Duration::from_millis(20));
+        array.crash(writer);
+        let promised = Rc::new(Cell::new(false));
+        let seen = promised.clone();
+        array.world.network.drop_if(move |from, _, message| {
+            let vote = is_answer(message, |reply| matches!(reply, Reply::Vote { .. }));
+            seen.set(seen.get() || (vote && from == device(4)));
+            is_decision(message)
+        });
+        array.run_for(Duration::from_secs(6));
+        assert!(promised.get(), "{ordering}: another host has resolved the transaction");
+        restart(array, 4);
+        if another_epoch {
+            lose(array, 2);
         }
-    }
+        [b, c].into_iter().for_each(|slot| replace_host(array, slot));
+        array.world.network.heal();
+        let before = content(array, b, 0, BLOCK);
+        // The late write arrives.
+        array.run_for(Duration::from_secs(12));
+        assert_eq!(content(array, c, 0, BLOCK), before, "{ordering}");
+        if another_epoch {
+            bring_back(array, 2);
+        }
+    });
 }
 
 #[test]
 fn a_write_of_unknown_outcome_is_not_written_again_over_what_came_after_it() {
-    for gone in [2, 4] {
-        let (mut array, a, b) = array_by(Ordering::Timestamp);
-        fill(&mut array, b);
+    let array = || array_by(Ordering::Timestamp);
+    with_each([2, 4], array, |array, [a, b], gone| {
+        fill(array, b);
         let writer = array.node(a);
         // All participants have their intents, and their host falls asleep before it learns this.
         array.world.network.drop_if(move |_, to, message| to == writer && is_written(message));
         let first = array.write(a, 0, BLOCK);
         array.run_for(Duration::from_millis(20));
         array.world.stall(writer, Duration::from_secs(12));
-        let seen = content(&mut array, b, 0, BLOCK);
-        write(&mut array, b, 0, BLOCK);
-        let second = content(&mut array, b, 0, BLOCK);
+        let seen = content(array, b, 0, BLOCK);
+        write(array, b, 0, BLOCK);
+        let second = content(array, b, 0, BLOCK);
         assert_ne!(seen, second);
         // The host wakes in another epoch, in which a device is out: a participant, or another device.
-        lose(&mut array, gone);
+        lose(array, gone);
         array.world.network.heal();
         assert_eq!(array.finish(first), DONE, "the write took effect and was read");
-        assert_eq!(content(&mut array, a, 0, BLOCK), second);
-        bring_back(&mut array, gone);
-        assert_eq!(content(&mut array, a, 0, BLOCK), second);
-        all_is_well(array);
-    }
+        assert_eq!(content(array, a, 0, BLOCK), second);
+        bring_back(array, gone);
+        assert_eq!(content(array, a, 0, BLOCK), second);
+    });
 }
 
 #[test]
@@ -189,22 +180,20 @@ fn a_write_that_was_refused_is_not_tried_again_while_others_could_find_it_commit
 #[test]
 fn writes_committed_and_forgotten_during_an_absence_are_resynchronised() {
     // Block 4 is on device 4, and the parity of its stripe on device 3; of stripe 0, device 4 has the parity.
-    for (ordering, offset) in KEPT_APART.into_iter().flat_map(|ordering| [(ordering, 0), (ordering, 4 * BLOCK)]) {
-        let (mut array, a, b) = filled_array_by(ordering);
+    with_each_pair(KEPT_APART, [0, 4 * BLOCK], filled_array_by, |array, [a, b], ordering, offset| {
         // The device has its intent, durably, and acknowledges it, and never learns that the transaction is committed.
         array.world.network.drop_if(|_, to, message| to == device(4) && carries_commits(message));
-        write(&mut array, a, offset, BLOCK);
+        write(array, a, offset, BLOCK);
         array.run_for(Duration::from_millis(100));
-        lose(&mut array, 4);
+        lose(array, 4);
         array.run_for(Duration::from_secs(1));
-        let written = content(&mut array, b, offset, BLOCK);
+        let written = content(array, b, offset, BLOCK);
         array.world.network.heal();
         // No node remembers the outcome: the host is dead, too.
-        replace_host(&mut array, a);
-        bring_back(&mut array, 4);
-        assert_eq!(content(&mut array, b, offset, BLOCK), written, "{ordering}");
-        all_is_well(array);
-    }
+        replace_host(array, a);
+        bring_back(array, 4);
+        assert_eq!(content(array, b, offset, BLOCK), written, "{ordering}");
+    });
 }
 
 #[test]
@@ -223,8 +212,7 @@ fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
 
 #[test]
 fn writes_under_way_everywhere_survive_device_after_device_going_and_coming() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = filled_array_by(ordering);
+    with_each(KEPT_APART, filled_array_by, |array, [a, b], ordering| {
         for victim in [4, 0, 2] {
             let mut asked = Vec::new();
             for number in 0..3 {
@@ -233,15 +221,14 @@ fn writes_under_way_everywhere_survive_device_after_device_going_and_coming() {
             }
             array.run_for(Duration::from_micros(400));
             array.crash(device(victim));
-            all_succeed(&mut array, asked, format!("{ordering}, without {victim}"));
-            write(&mut array, b, 2 * BLOCK, 5 * BLOCK);
-            welcome(&mut array, victim);
+            all_succeed(array, asked, format!("{ordering}, without {victim}"));
+            write(array, b, 2 * BLOCK, 5 * BLOCK);
+            welcome(array, victim);
             let under_way = [array.write(a, 0, 4 * BLOCK), array.write(b, 7 * BLOCK, BLOCK)];
-            wait_in(&mut array, victim);
-            all_succeed(&mut array, under_way, ordering);
+            wait_in(array, victim);
+            all_succeed(array, under_way, ordering);
         }
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]

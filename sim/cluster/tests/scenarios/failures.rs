@@ -18,10 +18,9 @@ fn all_is_well_when_restarted(mut array: Cluster, numbers: &[u16]) {
 
 #[test]
 fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = two_groups(ordering);
+    with_each(KEPT_APART, two_groups, |array, [a, b], ordering| {
         // Stripe 0: block 0 on device 0, block 1 on device 1, its parity on device 2.
-        let there = content(&mut array, a, BLOCK, BLOCK);
+        let there = content(array, a, BLOCK, BLOCK);
         array.crash(device(0));
         array.crash(device(2));
         let asked = [array.read(a, 0, BLOCK), array.write(b, BLOCK, BLOCK)];
@@ -32,10 +31,10 @@ fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
         }
         let took = array.world.now().since(begun);
         assert!(took > Duration::from_secs(3) && took <= A_LEASE, "{ordering}: {took:?}");
-        assert_eq!((epoch(&array), content(&mut array, b, BLOCK, BLOCK)), (1, there), "{ordering}");
+        assert_eq!((epoch(array), content(array, b, BLOCK, BLOCK)), (1, there), "{ordering}");
         // The other group is not affected.
-        write(&mut array, b, 2 * BLOCK, 2 * BLOCK);
-        write(&mut array, a, 3 * BLOCK, BLOCK);
+        write(array, b, 2 * BLOCK, 2 * BLOCK);
+        write(array, a, 3 * BLOCK, BLOCK);
         for host in [a, b] {
             let (read, write) = (array.read(host, 0, 2 * BLOCK), array.write(host, BLOCK, BLOCK));
             assert!(lacks(&array.finish(read), &[0, 2]), "{ordering}: either device would suffice");
@@ -43,12 +42,12 @@ fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
         }
         // One of the two devices is enough.
         array.restart_device(DeviceId(0));
-        wait_out(&mut array, 2);
+        wait_out(array, 2);
         array.run_for(Duration::from_millis(100));
-        write(&mut array, a, 0, 2 * BLOCK);
-        write(&mut array, b, 4 * BLOCK, BLOCK);
-        all_is_well_back_with(array, 2);
-    }
+        write(array, a, 0, 2 * BLOCK);
+        write(array, b, 4 * BLOCK, BLOCK);
+        bring_back(array, 2);
+    });
 }
 
 #[test]
@@ -68,16 +67,15 @@ fn one_failure_in_each_of_two_groups_blocks_no_request() {
 
 #[test]
 fn a_device_that_missed_writes_does_not_stand_in_for_one_that_has_them() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = two_groups(ordering);
-        lose(&mut array, 0);
-        write(&mut array, a, 0, 2 * BLOCK);
+    with_each(KEPT_APART, two_groups, |array, [a, b], ordering| {
+        lose(array, 0);
+        write(array, a, 0, 2 * BLOCK);
         array.run_for(Duration::from_secs(1));
         // The device with the parity, without which block 0 can't be reconstructed now.
         array.crash(device(2));
         array.run_for(Duration::from_secs(8));
-        assert!(is_in(&array, 2), "no device can replace it");
-        welcome(&mut array, 0);
+        assert!(is_in(array, 2), "no device can replace it");
+        welcome(array, 0);
         array.run_for(Duration::from_secs(8));
         for host in [a, b] {
             let (old, whole) = (array.read(host, 0, BLOCK), array.read(host, 0, 2 * BLOCK));
@@ -85,16 +83,15 @@ fn a_device_that_missed_writes_does_not_stand_in_for_one_that_has_them() {
             assert!(lacks(&array.finish(whole), &[0, 2]), "{ordering}");
             let write = array.write(host, BLOCK, BLOCK);
             assert!(lacks(&array.finish(write), &[2]), "{ordering}: a write must be readable afterwards");
-            content(&mut array, host, BLOCK, BLOCK);
+            content(array, host, BLOCK, BLOCK);
         }
         array.restart_device(DeviceId(2));
-        wait_in(&mut array, 0);
+        wait_in(array, 0);
         for host in [a, b] {
-            content(&mut array, host, 0, 2 * BLOCK);
+            content(array, host, 0, 2 * BLOCK);
         }
-        write(&mut array, b, 0, BLOCK);
-        all_is_well(array);
-    }
+        write(array, b, 0, BLOCK);
+    });
 }
 
 /// On a ring longer than a stripe, some stripes use both of two failed devices, and some only one of them.
@@ -137,8 +134,8 @@ fn on_a_longer_ring_stripes_that_have_lost_one_device_are_read_though_not_all_ca
 
 #[test]
 fn a_write_that_was_under_way_when_two_devices_went_is_whole_or_not_there() {
-    for round in 0..10 {
-        let (mut array, a, b) = two_groups(Ordering::Timestamp);
+    let array = || two_groups(Ordering::Timestamp);
+    with_each(0..10, array, |array, [a, b], round| {
         let asked = [array.write(a, 0, 2 * BLOCK), array.write(b, BLOCK, 3 * BLOCK)];
         array.run_for(Duration::from_micros(80 * round));
         array.crash(device(0));
@@ -148,11 +145,11 @@ fn a_write_that_was_under_way_when_two_devices_went_is_whole_or_not_there() {
         }
         array.run_for(Duration::from_secs(3));
         array.restart_device(DeviceId(1));
-        wait_out(&mut array, 0);
+        wait_out(array, 0);
         array.run_for(Duration::from_millis(100));
-        content(&mut array, b, 0, 4 * BLOCK);
-        all_is_well_back_with(array, 0);
-    }
+        content(array, b, 0, 4 * BLOCK);
+        bring_back(array, 0);
+    });
 }
 
 /// One of these devices is dead and no host reaches the other one, which has a lease. Nothing lies on either.
@@ -250,27 +247,25 @@ fn refuse_go_and_come(array: &mut Cluster, [a, b]: [HostSlot; 2], are_dead: bool
 
 #[test]
 fn a_write_of_two_groups_is_whole_or_not_there_though_those_that_refused_it_go_and_come() {
-    for (ordering, are_dead) in KEPT_APART.into_iter().flat_map(|ordering| [(ordering, true), (ordering, false)]) {
-        let (mut array, a, b) = filled_array_of(ordered(ordering, Options::calm("raid1:2", 4, 1, 4)));
-        let [before, after] = refuse_go_and_come(&mut array, [a, b], are_dead);
+    let two_pairs = |ordering| filled_array_of(ordered(ordering, Options::calm("raid1:2", 4, 1, 4)));
+    with_each_pair(KEPT_APART, [true, false], two_pairs, |array, [a, b], ordering, are_dead| {
+        let [before, after] = refuse_go_and_come(array, [a, b], are_dead);
         let is_new = [0, BLOCK as usize].map(|start| before[start..][..8] != after[start..][..8]);
         assert_eq!(is_new[0], is_new[1], "{ordering}, dead: {are_dead}: {:?}", array.membership());
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]
 fn a_write_is_in_both_placements_or_in_neither_though_those_that_refused_it_go_and_come() {
-    for (ordering, are_dead) in KEPT_APART.into_iter().flat_map(|ordering| [(ordering, true), (ordering, false)]) {
-        let options = Options { other_devices: 2, ..Options::calm("raid1:2", 2, 1, 4) };
-        let (mut array, a, b) = array_of(ordered(ordering, options));
+    let options = Options { other_devices: 2, ..Options::calm("raid1:2", 2, 1, 4) };
+    let one_pair = |ordering| array_of(ordered(ordering, options.clone()));
+    with_each_pair(KEPT_APART, [true, false], one_pair, |array, [a, b], ordering, are_dead| {
         let (layout, ring) = (array.volume().layout, [2, 3].map(DeviceId).to_vec());
         array.operator(b).begin_move(layout, ring).expect("devices have room");
-        let [_, source] = refuse_go_and_come(&mut array, [a, b], are_dead);
+        let [_, source] = refuse_go_and_come(array, [a, b], are_dead);
         // Copies skip holes, so this changes nothing where nothing was written.
         array.operator(b).end_move().expect("devices give back what they had");
-        let target = content(&mut array, b, 0, 2 * BLOCK);
+        let target = content(array, b, 0, 2 * BLOCK);
         assert!(source == target, "{ordering}, dead: {are_dead}: the target differs");
-        all_is_well(array);
-    }
+    });
 }

@@ -96,21 +96,19 @@ fn fill_journal(array: &mut Cluster, host: HostSlot) {
 
 #[test]
 fn an_addition_is_done_once_whenever_its_device_loses_power() {
-    for keeps in [Keeps::Nothing, Keeps::Everything] {
-        let (mut array, a, b) = array_with_object();
+    with_each([Keeps::Nothing, Keeps::Everything], array_with_object, |array, [a, b], keeps| {
         for at in 1..=12 {
             array.world.disk_mut(device(0)).expect("devices have disks").set_keeps(keeps);
             array.world.crash_before(device(0), at);
             let op = array.have_done(a, HERE, vec![addition(OBJECT)]);
-            wait_until(&mut array, "power has failed", |array| !array.world.is_up(device(0)));
+            wait_until(array, "power has failed", |array| !array.world.is_up(device(0)));
             array.restart_device(HERE);
-            let originals = (result(&mut array, op), done(&mut array, b, addition(OBJECT)));
+            let originals = (result(array, op), done(array, b, addition(OBJECT)));
             let at = at as i64;
             let added = |original| ActionResult::Added { original: Some(original) };
             assert_eq!(originals, (added(2 * at - 2), added(2 * at - 1)), "{keeps:?}, input {at}");
         }
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]
@@ -132,66 +130,57 @@ fn an_addition_whose_answers_are_lost_is_done_once_though_the_device_crashes_and
 
 #[test]
 fn a_late_copy_of_an_addition_does_nothing_though_its_host_has_gone_on_and_its_device_has_crashed() {
-    for (restarts, fills) in [(false, false), (true, false), (false, true), (true, true)] {
-        let (mut array, a, b) = array_with_object();
-        next_request_comes_late_again(&mut array, a);
+    with_each_pair([false, true], [false, true], array_with_object, |array, [a, b], restarts, fills| {
+        next_request_comes_late_again(array, a);
         let asked = array.world.now();
-        assert_eq!(done(&mut array, a, addition(OBJECT)), ActionResult::Added { original: Some(0) });
+        assert_eq!(done(array, a, addition(OBJECT)), ActionResult::Added { original: Some(0) });
         for round in 0..5 {
-            done(&mut array, a, addition(OBJECT));
+            done(array, a, addition(OBJECT));
             array.run_for(Duration::from_secs(1 + round % 2));
         }
         if fills {
-            fill_journal(&mut array, b);
+            fill_journal(array, b);
         }
-        late_copy_comes(&mut array, a, asked, restarts);
-        assert_eq!(
-            done(&mut array, b, addition(OBJECT)),
-            ActionResult::Added { original: Some(6) },
-            "{restarts} {fills}"
-        );
-        all_is_well(array);
-    }
+        late_copy_comes(array, a, asked, restarts);
+        assert_eq!(done(array, b, addition(OBJECT)), ActionResult::Added { original: Some(6) }, "{restarts} {fills}");
+    });
 }
 
 #[test]
 fn a_swap_that_failed_fails_for_its_late_copy_too_though_that_finds_what_it_wants() {
-    for (restarts, fills) in [(false, false), (true, false), (true, true)] {
-        let (mut array, a, b) = array_with_object();
-        done(&mut array, b, set(OBJECT, WORD, "other".into()));
-        next_request_comes_late_again(&mut array, a);
+    let cases = [(false, false), (true, false), (true, true)];
+    with_each(cases, array_with_object, |array, [a, b], (restarts, fills)| {
+        done(array, b, set(OBJECT, WORD, "other".into()));
+        next_request_comes_late_again(array, a);
         let asked = array.world.now();
-        let failed = done(&mut array, a, swap("wanted", "mine"));
+        let failed = done(array, a, swap("wanted", "mine"));
         assert_eq!(failed, ActionResult::Compared { swapped: false, original: Some("other".into()) });
-        done(&mut array, b, set(OBJECT, WORD, "wanted".into()));
+        done(array, b, set(OBJECT, WORD, "wanted".into()));
         if fills {
-            fill_journal(&mut array, b);
+            fill_journal(array, b);
         }
-        late_copy_comes(&mut array, a, asked, restarts);
-        assert_eq!(word(&mut array, b), "wanted", "{restarts} {fills}");
-        all_is_well(array);
-    }
+        late_copy_comes(array, a, asked, restarts);
+        assert_eq!(word(array, b), "wanted", "{restarts} {fills}");
+    });
 }
 
 #[test]
 fn a_late_swap_of_a_host_that_is_kept_out_does_nothing_whatever_its_device_went_through() {
-    for restarts in [false, true] {
-        let (mut array, a, b) = array_with_object();
+    with_each([false, true], array_with_object, |array, [a, b], restarts| {
         let node = array.node(a);
         // All copies arrive late; the host has died by then.
         array.world.network.delay_if(LATE, move |from, _, message| from == node && is_request(message));
         array.have_done(a, HERE, vec![swap("", "mine")]);
         array.run_for(Duration::from_millis(100));
         array.crash(node);
-        keep_out(&mut array, b, node);
-        assert_eq!(word(&mut array, b), "");
+        keep_out(array, b, node);
+        assert_eq!(word(array, b), "");
         if restarts {
-            restart(&mut array, 0);
+            restart(array, 0);
         }
         array.run_for(LATE + A_WHILE);
-        assert_eq!(word(&mut array, b), "", "{restarts}");
-        all_is_well(array);
-    }
+        assert_eq!(word(array, b), "", "{restarts}");
+    });
 }
 
 /// A host has another host fenced, so that unanswered requests of that one will not be executed any more.

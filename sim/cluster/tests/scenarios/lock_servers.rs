@@ -41,33 +41,30 @@ fn a_kept_lock_that_is_idle_is_called_back_without_a_lease() {
 
 #[test]
 fn a_host_that_sleeps_loses_its_locks_with_its_lease_and_its_late_write_is_refused() {
-    for ordering in BOTH {
-        let (mut array, a, b) = array_by(ordering);
-        begin_late_write(&mut array, a, Duration::from_secs(8));
+    with_each(BOTH, array_by, |array, [a, b], ordering| {
+        begin_late_write(array, a, Duration::from_secs(8));
         array.world.stall(array.node(a), Duration::from_secs(12));
-        let took = time_of_write(&mut array, b, 0);
+        let took = time_of_write(array, b, 0);
         assert!(took > Duration::from_secs(3) && took < A_LEASE, "{ordering}: {took:?}");
         // The late write reaches the devices, and then the stalled host wakes.
         array.run_for(Duration::from_secs(10));
-        replace_fenced(&mut array, a);
-        content(&mut array, a, 0, BLOCK);
-        all_is_well(array);
-    }
+        replace_fenced(array, a);
+        content(array, a, 0, BLOCK);
+    });
 }
 
 #[test]
 fn every_device_that_may_serve_keeps_a_host_out_before_another_is_granted_its_locks() {
-    for ordering in BOTH {
-        let (mut array, a, b) = array_by(ordering);
-        begin_late_write(&mut array, a, Duration::from_secs(30));
+    with_each(BOTH, array_by, |array, [a, b], ordering| {
+        begin_late_write(array, a, Duration::from_secs(30));
         let dead = array.generation(a);
         array.crash(array.node(a));
         let begun = array.world.now();
         array.run_for(Duration::from_secs(3));
         // The monitor can't reach one of the devices, which serves until its lease has expired.
-        cut(&mut array, NodeId::Monitor, device(3));
+        cut(array, NodeId::Monitor, device(3));
         let way = (LOCK_SERVER, array.node(b));
-        let granted = watch(&mut array, move |from, to, message| {
+        let granted = watch(array, move |from, to, message| {
             let grants = |reply: &LockReply| matches!(reply, LockReply::Granted { .. });
             (from, to) == way && matches!(message, Message::LockAnswer(answer) if grants(&answer.reply))
         });
@@ -80,7 +77,7 @@ fn every_device_that_may_serve_keeps_a_host_out_before_another_is_granted_its_lo
             assert!(array.world.now().since(begun) < Duration::from_secs(12), "{ordering}: the lock is never granted");
             array.run_for(Duration::from_micros(100));
         }
-        assert!((0..5).all(|number| !serves(&array, number)), "{ordering}");
+        assert!((0..5).all(|number| !serves(array, number)), "{ordering}");
         assert!(
             array.world.now().since(begun) > Duration::from_secs(6),
             "{ordering}: the lock was granted before the lease of device 3 had expired"
@@ -89,26 +86,23 @@ fn every_device_that_may_serve_keeps_a_host_out_before_another_is_granted_its_lo
         assert_eq!(array.finish(write), DONE);
         // This device, too, refuses the late write.
         array.run_for(Duration::from_secs(30));
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]
 fn a_host_cut_off_from_the_lock_server_alone_is_fenced_everywhere() {
-    for ordering in BOTH {
-        let (mut array, a, b) = array_by(ordering);
-        begin_late_write(&mut array, a, Duration::from_secs(8));
+    with_each(BOTH, array_by, |array, [a, b], ordering| {
+        begin_late_write(array, a, Duration::from_secs(8));
         let cut_off = array.node(a);
-        cut(&mut array, cut_off, LOCK_SERVER);
-        let took = time_of_write(&mut array, b, 0);
+        cut(array, cut_off, LOCK_SERVER);
+        let took = time_of_write(array, b, 0);
         assert!(took < A_LEASE, "{ordering}: {took:?}");
         array.run_for(Duration::from_secs(1));
-        let outcome = outcome_of_read(&mut array, a, 0);
+        let outcome = outcome_of_read(array, a, 0);
         assert!(matches!(outcome, Err(HostError::Fenced)), "{outcome:?}");
-        replace_fenced(&mut array, a);
+        replace_fenced(array, a);
         array.run_for(Duration::from_secs(10));
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]
@@ -147,13 +141,12 @@ fn without_their_lock_server_hosts_answer_with_an_error_in_time_and_go_on_when_i
 
 #[test]
 fn a_lock_server_that_starts_again_grants_nothing_that_is_still_held() {
-    for ordering in BOTH {
-        let (mut array, a, b) = array_by(ordering);
-        begin_late_write(&mut array, a, Duration::from_secs(2));
+    with_each(BOTH, array_by, |array, [a, b], ordering| {
+        begin_late_write(array, a, Duration::from_secs(2));
         // For a second it receives nothing from the host that holds the lock.
         let holder = array.node(a);
         array.world.network.cut(holder, LOCK_SERVER);
-        restart_lock_server(&mut array);
+        restart_lock_server(array);
         let write = array.write(b, 0, BLOCK);
         array.run_for(Duration::from_secs(1));
         assert_eq!(
@@ -164,25 +157,22 @@ fn a_lock_server_that_starts_again_grants_nothing_that_is_still_held() {
         array.world.network.join(holder, LOCK_SERVER);
         assert_eq!(array.finish(write), DONE);
         assert!(array.fenced().is_empty(), "{ordering}: both hosts have reported their locks");
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]
 fn a_host_that_dies_while_its_lock_server_is_down_is_fenced_by_the_next_start() {
-    for ordering in BOTH {
-        let (mut array, a, b) = array_by(ordering);
-        begin_late_write(&mut array, a, Duration::from_secs(8));
+    with_each(BOTH, array_by, |array, [a, b], ordering| {
+        begin_late_write(array, a, Duration::from_secs(8));
         array.crash(LOCK_SERVER);
         array.crash(array.node(a));
         array.run_for(Duration::from_secs(1));
         array.restart_lock_server(LockServerId(0));
-        let took = time_of_write(&mut array, b, 0);
+        let took = time_of_write(array, b, 0);
         assert!(took > Duration::from_secs(3) && took < A_LEASE, "{ordering}: {took:?}");
         // The write of the dead host is still in transit.
         array.run_for(Duration::from_secs(8));
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]

@@ -46,10 +46,9 @@ fn write_about(array: &mut Cluster, hosts: [HostSlot; 2], round: u64) {
 
 #[test]
 fn a_volume_moves_under_the_writes_of_two_hosts_whatever_orders_them() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = mirror(ordering);
-        write_about(&mut array, [a, b], 0);
-        wait_idle(&mut array);
+    with_each(KEPT_APART, mirror, |array, [a, b], _| {
+        write_about(array, [a, b], 0);
+        wait_idle(array);
         // To another ring, with devices that are on both rings, and back.
         for (to, devices) in [
             (layout("raid5:3+1", 4, 2), ring(&[1, 2, 3, 4])),
@@ -57,20 +56,19 @@ fn a_volume_moves_under_the_writes_of_two_hosts_whatever_orders_them() {
             (layout("raid1:2", 2, 4), ring(&[0, 1])),
         ] {
             array.operator(b).begin_move(to, devices).expect("devices have room");
-            write_about(&mut array, [a, b], 1);
+            write_about(array, [a, b], 1);
             let copy = array.operator(a).copy_all(0);
             for round in 2..5 {
-                write_about(&mut array, [a, b], round);
+                write_about(array, [a, b], round);
             }
             assert!(copied(array.finish(copy)) > 0);
-            write_about(&mut array, [a, b], 5);
-            wait_idle(&mut array);
+            write_about(array, [a, b], 5);
+            wait_idle(array);
             array.operator(b).end_move().expect("devices give back what they had");
-            write_about(&mut array, [a, b], 6);
-            wait_idle(&mut array);
+            write_about(array, [a, b], 6);
+            wait_idle(array);
         }
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]
@@ -116,22 +114,21 @@ fn the_copying_host_dies_and_another_continues() {
 
 #[test]
 fn a_device_of_either_ring_goes_and_comes_back_while_a_volume_moves() {
-    for gone in [0, 1, 3] {
-        let (mut array, a, b) = mirror(Ordering::Timestamp);
-        write_about(&mut array, [a, b], 0);
-        wait_idle(&mut array);
+    let array = || mirror(Ordering::Timestamp);
+    with_each([0, 1, 3], array, |array, [a, b], gone| {
+        write_about(array, [a, b], 0);
+        wait_idle(array);
         array.operator(a).begin_move(layout("raid5:3+1", 4, 2), ring(&[1, 2, 3, 4])).expect("devices have room");
-        write_about(&mut array, [a, b], 1);
-        lose(&mut array, gone);
+        write_about(array, [a, b], 1);
+        lose(array, gone);
         let copy = array.operator(a).copy_all(0);
-        write_about(&mut array, [a, b], 2);
+        write_about(array, [a, b], 2);
         assert!(copied(array.finish(copy)) > 0);
-        welcome(&mut array, gone);
-        write_about(&mut array, [a, b], 3);
-        wait_in(&mut array, gone);
-        wait_idle(&mut array);
+        welcome(array, gone);
+        write_about(array, [a, b], 3);
+        wait_in(array, gone);
+        wait_idle(array);
         array.operator(b).end_move().expect("devices give back what they had");
-        write_about(&mut array, [a, b], 4);
-        all_is_well(array);
-    }
+        write_about(array, [a, b], 4);
+    });
 }

@@ -12,25 +12,26 @@ fn restart_monitor_after(array: &mut Cluster, span: Duration) {
 
 #[test]
 fn an_epoch_that_was_written_and_never_sent_is_in_effect_when_the_monitor_is_back() {
-    for unavailable in [Duration::from_millis(1), Duration::from_secs(7)] {
-        let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
+    let times = [Duration::from_millis(1), Duration::from_secs(7)];
+    with_each(times, filled_timestamp_array, |array, [a, b], unavailable| {
         array.world.network.drop_if(|_, _, message| is_news(message));
         array.crash(device(4));
         let asked = array.write(a, 0, BLOCK);
-        wait_until(&mut array, "the device is out", |array| epoch(array) == 2);
+        wait_until(array, "the device is out", |array| epoch(array) == 2);
         // The device returns at this moment, and knows no membership.
         array.restart_device(DeviceId(4));
-        restart_monitor_after(&mut array, unavailable);
+        restart_monitor_after(array, unavailable);
         array.world.network.heal();
         assert_eq!(array.finish(asked), DONE);
-        write(&mut array, b, 4 * BLOCK, BLOCK);
-        all_is_well_with(array, 4);
-    }
+        write(array, b, 4 * BLOCK, BLOCK);
+        wait_in(array, 4);
+    });
 }
 
 #[test]
 fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
-    for point in [1, 2, 3].into_iter().flat_map(|count| [CrashPoint::Write(count), CrashPoint::Sync(count)]) {
+    let points = [1, 2, 3].into_iter().flat_map(|count| [CrashPoint::Write(count), CrashPoint::Sync(count)]);
+    for point in points {
         for device_returns in [false, true] {
             let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
             disk(&mut array, NodeId::Monitor).crash_at(point);
@@ -62,24 +63,22 @@ fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
 
 #[test]
 fn without_its_monitor_the_array_pauses_after_a_lease_and_loses_nothing() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = filled_array_by(ordering);
+    with_each(KEPT_APART, filled_array_by, |array, [a, b], ordering| {
         array.crash(NodeId::Monitor);
         let begun = array.world.now();
         while array.world.now().since(begun) < Duration::from_secs(3) {
-            write(&mut array, a, 0, BLOCK);
-            write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+            write(array, a, 0, BLOCK);
+            write(array, b, 4 * BLOCK, 4 * BLOCK);
         }
         array.run_for(Duration::from_secs(2));
         let asked = [array.write(a, 0, BLOCK), array.write(b, BLOCK, BLOCK), array.read(b, 4 * BLOCK, 4 * BLOCK)];
         array.run_for(Duration::from_secs(5));
         assert_eq!(array.requests.asked().count(), 3, "{ordering}: no device serves without a lease");
         array.restart_monitor();
-        assert!(time_of(&mut array, |array| all_succeed(array, asked, ordering)) < A_LEASE, "{ordering}");
+        assert!(time_of(array, |array| all_succeed(array, asked, ordering)) < A_LEASE, "{ordering}");
         array.run_for(A_WHILE);
-        assert_eq!(epoch(&array), 1, "{ordering}: no device was silent for too long");
-        all_is_well(array);
-    }
+        assert_eq!(epoch(array), 1, "{ordering}: no device was silent for too long");
+    });
 }
 
 #[test]
@@ -100,29 +99,28 @@ fn a_device_that_dies_while_the_monitor_is_down_is_marked_out_a_lease_after_its_
 
 #[test]
 fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = filled_array_by(ordering);
+    with_each(KEPT_APART, filled_array_by, |array, [a, b], ordering| {
         // This host receives nothing from the monitor either, so it continues in the old epoch.
         let cut = [array.node(b), device(0)];
-        cut_off(&mut array, NodeId::Monitor, &cut);
-        let answers = watch(&mut array, |from, _, message| {
+        cut_off(array, NodeId::Monitor, &cut);
+        let answers = watch(array, |from, _, message| {
             use Reply::{Accepted, Data, Heartbeat, Written};
             let served =
                 |reply: &Reply| matches!(reply, Accepted { .. } | Data { .. } | Heartbeat { .. } | Written { .. });
             from == device(0) && is_answer(message, served)
         });
-        wait_out(&mut array, 0);
+        wait_out(array, 0);
         answers.set(0);
         // Block 5 is on device 0, too, but in another stripe, because locks of a lock server would block other hosts.
         let theirs = array.write(b, 5 * BLOCK, BLOCK);
-        write(&mut array, a, 0, BLOCK);
-        content(&mut array, a, 0, 4 * BLOCK);
+        write(array, a, 0, BLOCK);
+        content(array, a, 0, 4 * BLOCK);
         array.run_for(Duration::from_secs(5));
         assert!(answers.get() == 0, "{ordering}: a device without a lease must not answer");
         array.world.network.heal();
         assert_eq!(array.finish(theirs), DONE);
-        all_is_well_with(array, 0);
-    }
+        wait_in(array, 0);
+    });
 }
 
 #[test]
@@ -183,72 +181,67 @@ fn write_for(array: &mut Cluster, host: HostSlot, span: Duration) -> Duration {
 
 #[test]
 fn a_device_that_receives_nothing_costs_users_a_lease_and_a_second() {
-    for phase in 0..6 {
-        let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
+    with_each(0..6, filled_timestamp_array, |array, [a, b], phase| {
         array.run_for(Duration::from_millis(phase * 90));
         for from in [array.node(a), array.node(b), NodeId::Monitor] {
             array.world.network.cut(from, device(4));
         }
-        let longest = write_for(&mut array, a, Duration::from_secs(30));
+        let longest = write_for(array, a, Duration::from_secs(30));
         assert!(longest > Duration::from_secs(4) && longest <= A_LEASE, "{longest:?}");
-        assert!(is_out(&array, 4));
+        assert!(is_out(array, 4));
         array.world.network.heal();
-        all_is_well_with(array, 4);
-    }
+        wait_in(array, 4);
+    });
 }
 
 /// Devices that have not adopted a new epoch yet receive requests of that epoch: these must not be repeated only half a second later.
 #[test]
 fn an_epoch_costs_users_no_more_than_it_takes_all_devices_to_take_it_over() {
-    for ordering in KEPT_APART {
-        let (mut array, a, _) = filled_array_by(ordering);
+    with_each(KEPT_APART, filled_array_by, |array, [a, _], ordering| {
         array.crash(device(4));
-        let longest = write_for(&mut array, a, Duration::from_secs(8));
+        let longest = write_for(array, a, Duration::from_secs(8));
         assert!(longest < Duration::from_millis(4_600), "{ordering}: {longest:?}");
         array.restart_device(DeviceId(4));
-        let longest = write_for(&mut array, a, Duration::from_secs(8));
+        let longest = write_for(array, a, Duration::from_secs(8));
         assert!(longest < Duration::from_millis(150), "{ordering}: {longest:?}");
-        assert!(is_in(&array, 4));
-        all_is_well(array);
-    }
+        assert!(is_in(array, 4));
+    });
 }
 
 #[test]
 fn a_device_that_hosts_cannot_reach_costs_them_one_pause_however_long_that_lasts() {
-    for back_too in [false, true] {
-        let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
+    with_each([false, true], filled_timestamp_array, |array, [a, b], back_too| {
         for host in [array.node(a), array.node(b)] {
             array.world.network.cut(host, device(4));
             if back_too {
                 array.world.network.cut(device(4), host);
             }
         }
-        let longest = write_for(&mut array, a, Duration::from_secs(8));
+        let longest = write_for(array, a, Duration::from_secs(8));
         assert!(longest > Duration::from_secs(4) && longest < A_LEASE + Duration::from_secs(2), "{longest:?}");
-        let longest = write_for(&mut array, b, Duration::from_secs(100));
+        let longest = write_for(array, b, Duration::from_secs(100));
         assert!(longest < Duration::from_millis(100), "{longest:?}");
-        assert_eq!((member_state(&array, 4), epoch(&array)), (Some(MemberState::Out), 2));
+        assert_eq!((member_state(array, 4), epoch(array)), (Some(MemberState::Out), 2));
         array.world.network.heal();
-        all_is_well_with(array, 4);
-    }
+        wait_in(array, 4);
+    });
 }
 
 #[test]
 fn a_host_that_cannot_reach_a_returning_device_does_not_keep_it_from_coming_back() {
-    for also_another in [false, true] {
-        let (mut array, a, b) = array_by(Ordering::Timestamp);
+    let array = || array_by(Ordering::Timestamp);
+    with_each([false, true], array, |array, [a, b], also_another| {
         array.add_host();
-        fill(&mut array, a);
-        lose(&mut array, 4);
-        write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+        fill(array, a);
+        lose(array, 4);
+        write(array, b, 4 * BLOCK, 4 * BLOCK);
         // This host would be the recovery coordinator; it can't reach the device, or another device from which it has to read.
         let (oldest, cut) = (array.node(a), if also_another { 0 } else { 4 });
-        cut_off(&mut array, oldest, &[device(cut)]);
+        cut_off(array, oldest, &[device(cut)]);
         array.run_for(Duration::from_secs(2));
         array.restart_device(DeviceId(4));
-        wait_in(&mut array, 4);
-        all_is_well(array);
-    }
+        wait_in(array, 4);
+    });
 }
 
 /// The recovery coordinator loses its connection to the device only after it has begun.

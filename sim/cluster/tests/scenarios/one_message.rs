@@ -203,8 +203,7 @@ fn a_host_that_does_not_reach_one_device_holds_others_back_no_longer_than_its_pa
 
 #[test]
 fn a_new_epoch_in_the_middle_of_a_retraction_leaves_one_outcome() {
-    for lost in [2, 3] {
-        let (mut array, a, b) = array();
+    with_each([2, 3], array, |array, [a, b], lost| {
         let writer = array.node(a);
         array.world.network.drop_if(move |from, to, message| from == device(0) && to == writer && is_written(message));
         let asked = array.write(a, 0, STRIPE);
@@ -218,14 +217,13 @@ fn a_new_epoch_in_the_middle_of_a_retraction_leaves_one_outcome() {
         let outcome = array.finish(asked);
         assert!(matches!(outcome, Err(HostError::TimedOut { .. })), "{outcome:?}");
         array.run_for(Duration::from_millis(100));
-        lose(&mut array, lost);
+        lose(array, lost);
         array.world.network.heal();
-        reads_at_once(&mut array, b, &[0, 1]);
-        let after = content(&mut array, b, 0, STRIPE);
-        bring_back(&mut array, lost);
-        assert_eq!(content(&mut array, a, 0, STRIPE), after);
-        all_is_well(array);
-    }
+        reads_at_once(array, b, &[0, 1]);
+        let after = content(array, b, 0, STRIPE);
+        bring_back(array, lost);
+        assert_eq!(content(array, a, 0, STRIPE), after);
+    });
 }
 
 #[test]

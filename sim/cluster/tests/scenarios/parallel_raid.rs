@@ -13,6 +13,8 @@ const LARGE: (u64, u64) = (0, 2 * BLOCK);
 const DATA: u16 = 0;
 const READER: u16 = 2;
 const PARITY: u16 = 4;
+/// Each write with a device that takes part in it.
+const PARTS: [((u64, u64), u16); 5] = [(SMALL, DATA), (SMALL, PARITY), (LARGE, DATA), (LARGE, PARITY), (LARGE, READER)];
 /// Longer than one step of a machine, and shorter than the way of a message.
 const AN_INSTANT: Duration = Duration::from_micros(1);
 /// The time in which a write is executed, if nothing fails.
@@ -92,33 +94,27 @@ fn survivors_decide_what_a_dead_originator_had_executed() {
         (SMALL, &[], Some(PARITY), true),
         (SMALL, &[DATA], Some(DATA), false),
     ];
-    for (range, lost, gone, expected) in cases {
-        let (mut array, a, b) = array();
-        let took_effect = survives(&mut array, [a, b], range, lost, gone);
+    with_each(cases, array, |array, [a, b], (range, lost, gone, expected)| {
+        let took_effect = survives(array, [a, b], range, lost, gone);
         assert_eq!(took_effect, expected, "{range:?}, columns lost to {lost:?}, without {gone:?}");
-        all_is_well(array);
-    }
+    });
 }
 
 /// The rows of Table IV in which the originator lives, at every moment of the write.
 #[test]
 fn a_write_survives_the_failure_of_any_device_at_any_moment() {
-    for (range, number) in [(SMALL, DATA), (SMALL, PARITY), (LARGE, DATA), (LARGE, PARITY), (LARGE, READER)] {
-        for moment in 0..16 {
-            let (mut array, a, b) = array();
-            let before = content(&mut array, b, range.0, range.1);
-            let asked = array.write(a, range.0, range.1);
-            array.run_for(Duration::from_micros(60 * moment));
-            array.crash(device(number));
-            done_in_time(&mut array, asked, "the failure of one device");
-            let after = content(&mut array, b, range.0, range.1);
-            assert_ne!(after, before);
-            wait_out(&mut array, number);
-            bring_back(&mut array, number);
-            assert_eq!(content(&mut array, b, range.0, range.1), after, "{range:?}, {number} at {moment}");
-            all_is_well(array);
-        }
-    }
+    with_each_pair(PARTS, 0..16, array, |array, [a, b], (range, number), moment| {
+        let before = content(array, b, range.0, range.1);
+        let asked = array.write(a, range.0, range.1);
+        array.run_for(Duration::from_micros(60 * moment));
+        array.crash(device(number));
+        done_in_time(array, asked, "the failure of one device");
+        let after = content(array, b, range.0, range.1);
+        assert_ne!(after, before);
+        wait_out(array, number);
+        bring_back(array, number);
+        assert_eq!(content(array, b, range.0, range.1), after, "{range:?}, {number} at {moment}");
+    });
 }
 
 /// A host that shares its place with this device writes, and the place loses power instead of this input of the host or of the device. True
@@ -157,7 +153,7 @@ fn both_fail(site: SitePolicy, range: (u64, u64), number: u16, point: (bool, u64
 #[test]
 fn a_write_is_decided_without_its_originator_and_a_worker_that_fail_together_at_any_step() {
     for site in [SitePolicy::AtParity, SitePolicy::Originator] {
-        for (range, number) in [(SMALL, DATA), (SMALL, PARITY), (LARGE, DATA), (LARGE, PARITY), (LARGE, READER)] {
+        for (range, number) in PARTS {
             for (of_host, returns) in [(true, true), (true, false), (false, true), (false, false)] {
                 let point = |input: &u64| (of_host, *input, returns);
                 let fails = |input: &u64| both_fail(site, range, number, point(input));
@@ -170,16 +166,14 @@ fn a_write_is_decided_without_its_originator_and_a_worker_that_fail_together_at_
 
 #[test]
 fn two_devices_that_can_not_reach_each_other_delay_a_write_by_less_than_a_lease() {
-    for (range, sender) in [(SMALL, DATA), (LARGE, DATA), (LARGE, READER)] {
-        let (mut array, a, b) = array();
-        cut(&mut array, device(sender), device(PARITY));
-        let before = content(&mut array, b, range.0, range.1);
+    with_each([(SMALL, DATA), (LARGE, DATA), (LARGE, READER)], array, |array, [a, b], (range, sender)| {
+        cut(array, device(sender), device(PARITY));
+        let before = content(array, b, range.0, range.1);
         let asked = array.write(a, range.0, range.1);
-        done_in_time(&mut array, asked, "two devices are cut from each other");
-        assert_ne!(content(&mut array, b, range.0, range.1), before);
-        assert_eq!(epoch(&array), 1, "all others reach both: no device is taken out");
-        all_is_well(array);
-    }
+        done_in_time(array, asked, "two devices are cut from each other");
+        assert_ne!(content(array, b, range.0, range.1), before);
+        assert_eq!(epoch(array), 1, "all others reach both: no device is taken out");
+    });
 }
 
 /// Runs until a device sends a partial.
@@ -194,37 +188,32 @@ fn run_until_sent(array: &mut Cluster, sender: u16, then: Verdict) {
 
 #[test]
 fn a_data_device_may_restart_between_its_change_and_its_intent() {
-    for (then, after) in [(Verdict::Pass, 0), (Verdict::Drop, 0), (Verdict::Drop, 5_000)] {
-        for range in [SMALL, LARGE] {
-            let (mut array, a, b) = array();
-            let before = content(&mut array, b, range.0, range.1);
-            let asked = array.write(a, range.0, range.1);
-            run_until_sent(&mut array, DATA, then);
-            // After the longer time it has its intent: it sends the change again, from the old content.
-            array.run_for(Duration::from_micros(after));
-            restart(&mut array, DATA);
-            array.world.network.heal();
-            done_in_time(&mut array, asked, "the data device has restarted");
-            assert_ne!(content(&mut array, b, range.0, range.1), before);
-            all_is_well(array);
-        }
-    }
+    let fates = [(Verdict::Pass, 0), (Verdict::Drop, 0), (Verdict::Drop, 5_000)];
+    with_each_pair(fates, [SMALL, LARGE], array, |array, [a, b], (then, after), range| {
+        let before = content(array, b, range.0, range.1);
+        let asked = array.write(a, range.0, range.1);
+        run_until_sent(array, DATA, then);
+        // After the longer time it has its intent: it sends the change again, from the old content.
+        array.run_for(Duration::from_micros(after));
+        restart(array, DATA);
+        array.world.network.heal();
+        done_in_time(array, asked, "the data device has restarted");
+        assert_ne!(content(array, b, range.0, range.1), before);
+    });
 }
 
 #[test]
 fn the_parity_device_may_restart_while_it_gathers() {
-    for (range, sender) in [(SMALL, DATA), (LARGE, DATA), (LARGE, READER)] {
-        let (mut array, a, b) = array();
-        let before = content(&mut array, b, range.0, range.1);
-        treat_partials(&mut array, sender, PARITY, Verdict::Drop);
+    with_each([(SMALL, DATA), (LARGE, DATA), (LARGE, READER)], array, |array, [a, b], (range, sender)| {
+        let before = content(array, b, range.0, range.1);
+        treat_partials(array, sender, PARITY, Verdict::Drop);
         let asked = array.write(a, range.0, range.1);
         array.run_for(SOON);
-        restart(&mut array, PARITY);
+        restart(array, PARITY);
         array.world.network.heal();
-        done_in_time(&mut array, asked, "the parity device has restarted");
-        assert_ne!(content(&mut array, b, range.0, range.1), before);
-        all_is_well(array);
-    }
+        done_in_time(array, asked, "the parity device has restarted");
+        assert_ne!(content(array, b, range.0, range.1), before);
+    });
 }
 
 #[test]
@@ -261,40 +250,37 @@ fn a_late_partial_counts_in_its_own_write_only() {
 
 #[test]
 fn a_partial_may_overtake_its_column_by_less_than_a_second_or_by_more() {
-    for late in [300, 3_000] {
-        let (mut array, a, b) = array();
+    with_each([300, 3_000], array, |array, [a, b], late| {
         let (writer, mut columns) = (array.node(a), 0);
         array.world.network.delay_if(Duration::from_millis(late), move |from, to, message| {
             let is_meant = from == writer && to == device(PARITY) && is_column(message);
             columns += u64::from(is_meant);
             is_meant && columns <= 1
         });
-        let before = content(&mut array, b, 0, 2 * BLOCK);
+        let before = content(array, b, 0, 2 * BLOCK);
         let asked = array.write(a, LARGE.0, LARGE.1);
-        let took = done_in_time(&mut array, asked, "the column is late");
+        let took = done_in_time(array, asked, "the column is late");
         assert!(took < Duration::from_secs(2), "{late}: {took:?}");
-        assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before);
-        all_is_well(array);
-    }
+        assert_ne!(content(array, b, 0, 2 * BLOCK), before);
+    });
 }
 
 #[test]
 fn a_partial_parity_of_an_earlier_epoch_has_no_effect() {
-    for (sender, gone) in [(DATA, 3), (READER, 1), (DATA, 1)] {
-        let (mut array, a, b) = array();
-        treat_partials(&mut array, sender, PARITY, Verdict::Delay(Duration::from_secs(8)));
+    with_each([(DATA, 3), (READER, 1), (DATA, 1)], array, |array, [a, b], (sender, gone)| {
+        treat_partials(array, sender, PARITY, Verdict::Delay(Duration::from_secs(8)));
         let asked = array.write(a, LARGE.0, LARGE.1);
         array.run_for(SOON);
         array.crash(device(gone));
-        done_in_time(&mut array, asked, "a device is out");
+        done_in_time(array, asked, "a device is out");
         array.world.network.heal();
         for _ in 0..8 {
-            write(&mut array, b, SMALL.0, SMALL.1);
-            write(&mut array, a, LARGE.0, LARGE.1);
+            write(array, b, SMALL.0, SMALL.1);
+            write(array, a, LARGE.0, LARGE.1);
             array.run_for(Duration::from_secs(1));
         }
-        all_is_well_back_with(array, gone);
-    }
+        bring_back(array, gone);
+    });
 }
 
 /// A device that only reads restarts after it has served. Then it refuses the repeated request, but the parity is computed from what it
@@ -426,33 +412,29 @@ fn in_a_degraded_stripe_survivors_decide_what_a_dead_originator_had_executed() {
         (lost_block, &[], true),
         (lost_block, &[3], false),
     ];
-    for (range, lost, expected) in cases {
-        let (mut array, a, b) = array();
-        lose(&mut array, READER);
+    with_each(cases, array, |array, [a, b], (range, lost, expected)| {
+        lose(array, READER);
         // Hosts that have waited for the device's part in vain send no columns for 10 s.
         array.run_for(Duration::from_secs(11));
-        let took_effect = survives(&mut array, [a, b], range, lost, None);
+        let took_effect = survives(array, [a, b], range, lost, None);
         assert_eq!(took_effect, expected, "{range:?}, columns lost to {lost:?}");
-        all_is_well_back_with(array, READER);
-    }
+        bring_back(array, READER);
+    });
 }
 
 #[test]
 fn in_a_degraded_stripe_any_other_device_may_restart_at_any_moment() {
-    for number in [DATA, 3, PARITY] {
-        for moment in 0..10 {
-            let (mut array, a, b) = array();
-            lose(&mut array, READER);
-            let asked = [array.write(a, LARGE.0, LARGE.1), array.write(b, 2 * BLOCK, BLOCK)];
-            array.run_for(Duration::from_micros(90 * moment));
-            restart(&mut array, number);
-            for op in asked {
-                done_in_time(&mut array, op, "a device has restarted");
-            }
-            content(&mut array, b, 0, 4 * BLOCK);
-            all_is_well_back_with(array, READER);
+    with_each_pair([DATA, 3, PARITY], 0..10, array, |array, [a, b], number, moment| {
+        lose(array, READER);
+        let asked = [array.write(a, LARGE.0, LARGE.1), array.write(b, 2 * BLOCK, BLOCK)];
+        array.run_for(Duration::from_micros(90 * moment));
+        restart(array, number);
+        for op in asked {
+            done_in_time(array, op, "a device has restarted");
         }
-    }
+        content(array, b, 0, 4 * BLOCK);
+        bring_back(array, READER);
+    });
 }
 
 #[test]

@@ -11,55 +11,50 @@ fn endless(array: &mut Cluster, host: HostSlot, client: usize, operation: Client
 
 #[test]
 fn with_two_devices_away_for_two_minutes_they_wait_and_then_succeed() {
-    for ordering in KEPT_APART {
-        for is_under_way in [false, true] {
-            let (mut array, a, b) = filled_array_by(ordering);
-            if !is_under_way {
-                array.crash(device(0));
-                array.crash(device(4));
-                array.run_for(A_WHILE);
-            }
-            let write = endless(&mut array, a, 0, ClientOperation::Write { offset: 0, length: BLOCK });
-            let zero = endless(&mut array, b, 1, ClientOperation::Zero { offset: 5 * BLOCK, length: BLOCK });
-            let read = endless(&mut array, b, 0, ClientOperation::Read { offset: 0, length: BLOCK });
-            if is_under_way {
-                array.run_for(Duration::from_micros(300));
-                array.crash(device(0));
-                array.crash(device(4));
-            }
-            // Others fail as ever.
+    with_each_pair(KEPT_APART, [false, true], filled_array_by, |array, [a, b], ordering, is_under_way| {
+        if !is_under_way {
+            array.crash(device(0));
+            array.crash(device(4));
             array.run_for(A_WHILE);
-            let bounded = array.operation(a, 2, ClientOperation::Write { offset: 2 * BLOCK, length: 3 * BLOCK });
-            let outcome = array.finish(bounded);
-            assert!(
-                matches!(
-                    outcome,
-                    Err(HostError::Unavailable { .. } | HostError::TimedOut { .. } | HostError::Contended { .. })
-                ),
-                "{ordering}: {outcome:?}"
-            );
-            array.run_for(TWO_MINUTES);
-            let still = [write, zero, read].iter().filter(|op| array.requests.is_open(**op)).count();
-            assert!(is_under_way || still >= 2, "{ordering}: {still} wait");
-            array.restart_device(DeviceId(0));
-            array.run_for(Duration::from_secs(1));
-            array.restart_device(DeviceId(4));
-            assert_eq!(array.finish(write), DONE, "{ordering}");
-            assert_eq!(array.finish(zero), DONE, "{ordering}");
-            assert!(matches!(array.finish(read), Ok(HostSuccess::Data(_))), "{ordering}");
-            all_is_well(array);
         }
-    }
+        let write = endless(array, a, 0, ClientOperation::Write { offset: 0, length: BLOCK });
+        let zero = endless(array, b, 1, ClientOperation::Zero { offset: 5 * BLOCK, length: BLOCK });
+        let read = endless(array, b, 0, ClientOperation::Read { offset: 0, length: BLOCK });
+        if is_under_way {
+            array.run_for(Duration::from_micros(300));
+            array.crash(device(0));
+            array.crash(device(4));
+        }
+        // Others fail as ever.
+        array.run_for(A_WHILE);
+        let bounded = array.operation(a, 2, ClientOperation::Write { offset: 2 * BLOCK, length: 3 * BLOCK });
+        let outcome = array.finish(bounded);
+        assert!(
+            matches!(
+                outcome,
+                Err(HostError::Unavailable { .. } | HostError::TimedOut { .. } | HostError::Contended { .. })
+            ),
+            "{ordering}: {outcome:?}"
+        );
+        array.run_for(TWO_MINUTES);
+        let still = [write, zero, read].iter().filter(|op| array.requests.is_open(**op)).count();
+        assert!(is_under_way || still >= 2, "{ordering}: {still} wait");
+        array.restart_device(DeviceId(0));
+        array.run_for(Duration::from_secs(1));
+        array.restart_device(DeviceId(4));
+        assert_eq!(array.finish(write), DONE, "{ordering}");
+        assert_eq!(array.finish(zero), DONE, "{ordering}");
+        assert!(matches!(array.finish(read), Ok(HostSuccess::Data(_))), "{ordering}");
+    });
 }
 
 #[test]
 fn patient_requests_wait_for_the_monitor_and_for_a_lock_server() {
-    for ordering in [Ordering::ServerLock, Ordering::CallbackLock] {
-        let (mut array, _, b) = filled_array_by(ordering);
+    with_each([Ordering::ServerLock, Ordering::CallbackLock], filled_array_by, |array, [_, b], ordering| {
         array.crash(LOCK_SERVER);
         array.crash(NodeId::Monitor);
         array.run_for(A_WHILE);
-        let write = endless(&mut array, b, 0, ClientOperation::Write { offset: 0, length: 5 * BLOCK });
+        let write = endless(array, b, 0, ClientOperation::Write { offset: 0, length: 5 * BLOCK });
         array.run_for(TWO_MINUTES);
         assert!(array.requests.is_open(write), "{ordering}");
         array.restart_monitor();
@@ -67,8 +62,7 @@ fn patient_requests_wait_for_the_monitor_and_for_a_lock_server() {
         assert!(array.requests.is_open(write), "{ordering}");
         array.restart_lock_server(LockServerId(0));
         assert_eq!(array.finish(write), DONE, "{ordering}");
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]

@@ -50,14 +50,13 @@ impl Restored {
 
 #[test]
 fn several_hosts_share_a_rebuild_and_seldom_restore_the_same_blocks() {
-    for more in [0, 1, 2] {
-        let (mut array, a, b) = array_with_content();
+    with_each([0, 1, 2], array_with_content, |array, [a, b], more| {
         let more: Vec<_> = (0..more).map(|_| array.add_host()).collect();
         let hosts: Vec<_> = [a, b].into_iter().chain(more).collect();
         let delays: Vec<_> = hosts.iter().map(|host| (*host, 150)).collect();
-        let restores = watch_restores(&mut array, &delays);
-        renew(&mut array, b, REBUILT);
-        wait_in(&mut array, REBUILT);
+        let restores = watch_restores(array, &delays);
+        renew(array, b, REBUILT);
+        wait_in(array, REBUILT);
         let blocks = array.volume().component_blocks();
         let restored = restores.borrow();
         let shares: Vec<_> = hosts.iter().map(|host| restored.by(array.generation(*host))).collect();
@@ -65,8 +64,7 @@ fn several_hosts_share_a_rebuild_and_seldom_restore_the_same_blocks() {
         assert!(shares.iter().all(|share| *share > least), "{shares:?} of {blocks}");
         assert!(restored.twice() < blocks / 8, "{} of {blocks} were restored twice: {shares:?}", restored.twice());
         drop(restored);
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]
@@ -156,32 +154,30 @@ fn rebuild_workers_are_idle_beside_users_and_under_limits() {
         (RecoveryThrottle { share: 50, ..RecoveryThrottle::default() }, false),
         (RecoveryThrottle::default(), true),
     ];
-    for (limit, users) in limits {
-        let (mut array, a, b) = array_with_content();
+    with_each(limits, array_with_content, |array, [a, b], (limit, users)| {
         let blocks = array.volume().bytes / BLOCK;
-        throttle(&mut array, a, RecoveryThrottle { paused: true, ..RecoveryThrottle::default() });
-        let restores = watch_restores(&mut array, &[(a, 400)]);
+        throttle(array, a, RecoveryThrottle { paused: true, ..RecoveryThrottle::default() });
+        let restores = watch_restores(array, &[(a, 400)]);
         let (coordinator, worker) = (array.generation(a), array.generation(b));
-        renew(&mut array, a, REBUILT);
+        renew(array, a, REBUILT);
         for number in 0..50 {
             if number == 20 {
-                throttle(&mut array, a, limit);
+                throttle(array, a, limit);
             }
             if users {
                 // Users of the coordinator.
-                content(&mut array, a, number * 997 % blocks * BLOCK, BLOCK);
+                content(array, a, number * 997 % blocks * BLOCK, BLOCK);
             }
             array.run_for(Duration::from_millis(50));
         }
-        assert!(is_returning(&array, REBUILT));
+        assert!(is_returning(array, REBUILT));
         assert_eq!(restores.borrow().by(worker), 0, "{limit:?}");
         assert_eq!(restores.borrow().by(coordinator) > 0, !limit.paused);
         // Without limits it takes part.
-        throttle(&mut array, a, RecoveryThrottle::default());
-        wait_in(&mut array, REBUILT);
+        throttle(array, a, RecoveryThrottle::default());
+        wait_in(array, REBUILT);
         assert!(restores.borrow().by(worker) > 0, "{limit:?}");
-        all_is_well(array);
-    }
+    });
 }
 
 /// Otherwise the coordinator would yield to workers as if they were users.

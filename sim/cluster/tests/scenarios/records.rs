@@ -34,57 +34,53 @@ fn service(array: &Cluster, of: u16) -> Service {
 
 #[test]
 fn a_device_with_a_damaged_journal_reports_it_and_is_replaced_without_an_error() {
-    for ordering in KEPT_APART {
-        for unreadable in [false, true] {
-            let (mut array, a, b) = filled_array_by(ordering);
-            array.crash(device(1));
-            let middle = batches(&array, 1);
-            let at = middle[middle.len() / 2];
-            let disk = disk(&mut array, device(1));
-            if unreadable {
-                disk.lose(at..at + SECTOR as u64).expect("the header has a sector");
-            } else {
-                // In the header, so that the flipped bit matters.
-                disk.flip(at + 20, 0);
-            }
-            array.restart_device(DeviceId(1));
-            let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
-            all_succeed(&mut array, asked, ordering);
-            let says_so = |array: &Cluster| {
-                matches!(service(array, 1), Service::Unusable(StoreError::Damaged { part: "journal", .. }))
-            };
-            wait_until(&mut array, "the device reports its loss", says_so);
-            wait_out(&mut array, 1);
-            write(&mut array, b, 2 * BLOCK, 3 * BLOCK);
-            renew(&mut array, a, 1);
-            all_is_well_with(array, 1);
+    with_each_pair(KEPT_APART, [false, true], filled_array_by, |array, [a, b], ordering, unreadable| {
+        array.crash(device(1));
+        let middle = batches(array, 1);
+        let at = middle[middle.len() / 2];
+        let disk = disk(array, device(1));
+        if unreadable {
+            disk.lose(at..at + SECTOR as u64).expect("the header has a sector");
+        } else {
+            // In the header, so that the flipped bit matters.
+            disk.flip(at + 20, 0);
         }
-    }
+        array.restart_device(DeviceId(1));
+        let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
+        all_succeed(array, asked, ordering);
+        let says_so = |array: &Cluster| {
+            matches!(service(array, 1), Service::Unusable(StoreError::Damaged { part: "journal", .. }))
+        };
+        wait_until(array, "the device reports its loss", says_so);
+        wait_out(array, 1);
+        write(array, b, 2 * BLOCK, 3 * BLOCK);
+        renew(array, a, 1);
+        wait_in(array, 1);
+    });
 }
 
 #[test]
 fn a_damaged_copy_of_the_monitors_record_costs_nothing() {
     let half = braid_membership::DISK_BYTES / 2;
-    for copy in [0, half] {
-        let (mut array, a, b) = filled_array_of(braid_cluster::Options::calm("raid5:4+1", 5, 1, 3));
-        lose(&mut array, 4);
-        write(&mut array, b, 0, 4 * BLOCK);
-        let epoch_before = epoch(&array);
+    with_each([0, half], filled_timestamp_array, |array, [a, b], copy| {
+        lose(array, 4);
+        write(array, b, 0, 4 * BLOCK);
+        let epoch_before = epoch(array);
         // First this copy and, when it is restored, the other.
         for damaged in [copy, half - copy] {
             array.run_for(Duration::from_secs(1));
             array.crash(NodeId::Monitor);
-            disk(&mut array, NodeId::Monitor).flip(damaged + 40, 3);
+            disk(array, NodeId::Monitor).flip(damaged + 40, 3);
             array.restart_monitor();
             array.run_for(Duration::from_millis(100));
             assert_eq!(
-                (epoch(&array), member_state(&array, 4)),
+                (epoch(array), member_state(array, 4)),
                 (epoch_before, Some(MemberState::Out)),
                 "not as it was before"
             );
-            write(&mut array, a, BLOCK, BLOCK);
+            write(array, a, BLOCK, BLOCK);
         }
         array.run_for(Duration::from_secs(10));
-        all_is_well_back_with(array, 4);
-    }
+        bring_back(array, 4);
+    });
 }

@@ -43,22 +43,19 @@ fn recovery_coordinator(array: &Cluster) -> Option<NodeId> {
 
 #[test]
 fn a_recovery_coordinator_that_dies_is_followed_by_another() {
-    for ordering in KEPT_APART {
-        for passed in [0, 1, 5] {
-            let (mut array, a, b) = long_list(ordering);
-            let_through(&mut array, passed);
-            welcome(&mut array, 4);
-            array.run_for(Duration::from_millis(50));
-            assert_eq!(recovery_coordinator(&array), Some(array.node(a)));
-            replace_host(&mut array, a);
-            array.world.network.heal();
-            let next = array.node(b);
-            wait_until(&mut array, "another host is the recovery coordinator", |array| {
-                recovery_coordinator(array) == Some(next)
-            });
-            all_is_well_with(array, 4);
-        }
-    }
+    with_each_pair(KEPT_APART, [0, 1, 5], long_list, |array, [a, b], _, passed| {
+        let_through(array, passed);
+        welcome(array, 4);
+        array.run_for(Duration::from_millis(50));
+        assert_eq!(recovery_coordinator(array), Some(array.node(a)));
+        replace_host(array, a);
+        array.world.network.heal();
+        let next = array.node(b);
+        wait_until(array, "another host is the recovery coordinator", |array| {
+            recovery_coordinator(array) == Some(next)
+        });
+        wait_in(array, 4);
+    });
 }
 
 #[test]
@@ -82,55 +79,49 @@ fn a_suspended_recovery_coordinator_is_followed_by_another_and_does_no_harm_when
 
 #[test]
 fn a_device_that_fails_again_during_its_resync_begins_again() {
-    for ordering in KEPT_APART {
-        for passed in [1, 7] {
-            let (mut array, a, b) = long_list(ordering);
-            let_through(&mut array, passed);
-            welcome(&mut array, 4);
-            write(&mut array, b, 3 * BLOCK, BLOCK);
-            array.run_for(Duration::from_millis(300));
-            lose(&mut array, 4);
-            array.world.network.heal();
-            write(&mut array, a, 8 * BLOCK, 4 * BLOCK);
-            array.run_for(Duration::from_millis(300));
-            let brought = note_blocks_written(&mut array, 4);
-            bring_back(&mut array, 4);
-            // In every fifth stripe, its block is the fourth.
-            let before = (0..STRIPES).filter(|stripe| stripe % 2 == 0 && stripe % 5 != 4);
-            assert_eq!(brought.take(), before.collect(), "{ordering}: all missed blocks are still on record");
-            all_is_well(array);
-        }
-    }
+    with_each_pair(KEPT_APART, [1, 7], long_list, |array, [a, b], ordering, passed| {
+        let_through(array, passed);
+        welcome(array, 4);
+        write(array, b, 3 * BLOCK, BLOCK);
+        array.run_for(Duration::from_millis(300));
+        lose(array, 4);
+        array.world.network.heal();
+        write(array, a, 8 * BLOCK, 4 * BLOCK);
+        array.run_for(Duration::from_millis(300));
+        let brought = note_blocks_written(array, 4);
+        bring_back(array, 4);
+        // In every fifth stripe, its block is the fourth.
+        let before = (0..STRIPES).filter(|stripe| stripe % 2 == 0 && stripe % 5 != 4);
+        assert_eq!(brought.take(), before.collect(), "{ordering}: all missed blocks are still on record");
+    });
 }
 
 #[test]
 fn the_last_resynchronised_blocks_are_there_when_the_device_dies_once_it_is_in() {
-    for after in [0, 1, 2, 5, 20] {
-        let (mut array, a, b) = long_list(Ordering::Timestamp);
+    let array = || long_list(Ordering::Timestamp);
+    with_each([0, 1, 2, 5, 20], array, |array, [a, b], after| {
         // The device receives no commit until the monitor has it as in.
         let soon = Duration::from_millis(20);
         array.world.network.delay_if(soon, |_, to, message| to == device(4) && carries_commits(message));
         array.restart_device(DeviceId(4));
-        wait_until(&mut array, "the device is in", |array| is_in(array, 4));
+        wait_until(array, "the device is in", |array| is_in(array, 4));
         array.run_for(Duration::from_micros(after * 100));
-        lose(&mut array, 4);
+        lose(array, 4);
         array.world.network.heal();
-        write(&mut array, b, 0, BLOCK);
-        bring_back(&mut array, 4);
-        content(&mut array, a, 0, 4 * BLOCK);
-        all_is_well(array);
-    }
+        write(array, b, 0, BLOCK);
+        bring_back(array, 4);
+        content(array, a, 0, 4 * BLOCK);
+    });
 }
 
 #[test]
 fn all_hosts_write_to_a_device_during_its_resync() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = long_list(ordering);
+    with_each(KEPT_APART, long_list, |array, [a, b], ordering| {
         // The coordinator's job steps take some time.
         array.world.network.delay_if(Duration::from_millis(2), |_, to, message| to == device(4) && is_write(message));
         array.restart_device(DeviceId(4));
         let mut round = 0;
-        while !is_in(&array, 4) {
+        while !is_in(array, 4) {
             round += 1;
             let (one, other) = (round * 7 % (STRIPES * 4), round * 5 % (STRIPES * 4 - 8));
             let ours = array.write(a, one * BLOCK, BLOCK);
@@ -139,9 +130,8 @@ fn all_hosts_write_to_a_device_during_its_resync() {
             assert!(round < 5_000, "{ordering}: the device is never resynchronised");
         }
         assert!(round > 20, "{ordering}: there was time to write");
-        write(&mut array, a, 0, 16 * BLOCK);
-        all_is_well(array);
-    }
+        write(array, a, 0, 16 * BLOCK);
+    });
 }
 
 #[test]
@@ -243,34 +233,33 @@ fn a_recovery_coordinator_repeats_its_report_until_it_is_received() {
 
 #[test]
 fn another_device_that_fails_during_a_resync_is_waited_for() {
-    for ordering in KEPT_APART {
-        let (mut array, a, b) = long_list(ordering);
-        let_through(&mut array, 4);
-        welcome(&mut array, 4);
+    with_each(KEPT_APART, long_list, |array, [a, b], ordering| {
+        let_through(array, 4);
+        welcome(array, 4);
         array.run_for(Duration::from_millis(50));
         array.crash(device(1));
         array.world.network.heal();
         array.run_for(Duration::from_secs(8));
-        assert!(is_in(&array, 1), "{ordering}: device 4 can't replace it yet");
-        assert!(is_returning(&array, 4), "{ordering}");
+        assert!(is_in(array, 1), "{ordering}: device 4 can't replace it yet");
+        assert!(is_returning(array, 4), "{ordering}");
         let (read, written) = (array.read(b, BLOCK, BLOCK), array.write(a, BLOCK, BLOCK));
         assert!(lacks(&array.finish(read), &[1, 4]), "{ordering}");
         assert!(lacks(&array.finish(written), &[1]), "{ordering}");
-        restart(&mut array, 1);
-        all_is_well_with(array, 4);
-    }
+        restart(array, 1);
+        wait_in(array, 4);
+    });
 }
 
 #[test]
 fn power_fails_everywhere_during_a_resync() {
-    for round in 0..8 {
-        let (mut array, a, b) = long_list(Ordering::Timestamp);
+    let array = || long_list(Ordering::Timestamp);
+    with_each(0..8, array, |array, [a, b], round| {
         array.restart_device(DeviceId(4));
-        wait_until(&mut array, "the device has a recovery coordinator", |array| recovery_coordinator(array).is_some());
+        wait_until(array, "the device has a recovery coordinator", |array| recovery_coordinator(array).is_some());
         array.write(a, 0, 8 * BLOCK);
         array.write(b, 9 * BLOCK, BLOCK);
         array.run_for(Duration::from_micros(200 * round));
-        power_fails_everywhere(&mut array, [a, b]);
-        all_is_well_with(array, 4);
-    }
+        power_fails_everywhere(array, [a, b]);
+        wait_in(array, 4);
+    });
 }

@@ -20,63 +20,57 @@ fn fall_asleep_writing(array: &mut Cluster, host: HostSlot) -> OpId {
 
 #[test]
 fn a_host_that_sleeps_for_an_hour_does_no_harm_when_it_wakes_nor_do_its_late_packets() {
-    for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
-        let (mut array, a, b) = array_by(ordering);
-        fill(&mut array, b);
-        let asked = fall_asleep_writing(&mut array, a);
+    with_each([Ordering::Timestamp, Ordering::DeviceLock], array_by, |array, [a, b], _| {
+        fill(array, b);
+        let asked = fall_asleep_writing(array, a);
         array.run_for(Duration::from_secs(10));
         // Other hosts write there, and device 4, which has the parity, crashes and returns.
-        write(&mut array, b, 0, 4 * BLOCK);
-        lose(&mut array, 4);
-        write(&mut array, b, 0, BLOCK);
-        bring_back(&mut array, 4);
-        write(&mut array, b, BLOCK, BLOCK);
+        write(array, b, 0, 4 * BLOCK);
+        lose(array, 4);
+        write(array, b, 0, BLOCK);
+        bring_back(array, 4);
+        write(array, b, BLOCK, BLOCK);
         array.run_for(AN_HOUR);
         array.finish(asked).ok();
         // The packets sent an hour ago arrive.
         array.run_for(Duration::from_secs(20));
-        write(&mut array, a, 2 * BLOCK, BLOCK);
-        all_is_well(array);
-    }
+        write(array, a, 2 * BLOCK, BLOCK);
+    });
 }
 
 #[test]
 fn a_host_that_sleeps_for_an_hour_with_locks_is_kept_out_when_it_wakes() {
-    for ordering in [Ordering::ServerLock, Ordering::CallbackLock] {
-        let (mut array, a, b) = array_by(ordering);
-        fill(&mut array, b);
-        fall_asleep_writing(&mut array, a);
-        write(&mut array, b, 0, 4 * BLOCK);
-        lose(&mut array, 4);
-        write(&mut array, b, 0, BLOCK);
+    with_each([Ordering::ServerLock, Ordering::CallbackLock], array_by, |array, [a, b], ordering| {
+        fill(array, b);
+        fall_asleep_writing(array, a);
+        write(array, b, 0, 4 * BLOCK);
+        lose(array, 4);
+        write(array, b, 0, BLOCK);
         array.run_for(AN_HOUR);
         assert_eq!(array.fenced(), [a], "{ordering}");
-        bring_back(&mut array, 4);
-        assert_eq!(outcome_of_read(&mut array, a, 0), Err(HostError::Fenced), "{ordering}");
-        replace_host(&mut array, a);
+        bring_back(array, 4);
+        assert_eq!(outcome_of_read(array, a, 0), Err(HostError::Fenced), "{ordering}");
+        replace_host(array, a);
         array.run_for(Duration::from_secs(20));
-        all_is_well(array);
-    }
+    });
 }
 
 #[test]
 fn a_device_suspended_past_its_lease_serves_no_request_before_it_is_renewed() {
-    for span in [Duration::from_secs(6), AN_HOUR] {
-        let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
+    with_each([Duration::from_secs(6), AN_HOUR], filled_timestamp_array, |array, [a, b], span| {
         // Requests of the old epoch wait for the device, and one host continues in that epoch.
         array.world.stall(device(0), span);
         let late = array.node(b);
         array.world.network.cut(NodeId::Monitor, late);
         let theirs = array.read(b, 5 * BLOCK, BLOCK);
-        write(&mut array, a, 0, BLOCK);
-        write(&mut array, a, 5 * BLOCK, BLOCK);
+        write(array, a, 0, BLOCK);
+        write(array, a, 5 * BLOCK, BLOCK);
         array.run_for(span);
         array.world.network.heal();
         array.finish(theirs).ok();
-        wait_in(&mut array, 0);
-        content(&mut array, b, 0, 8 * BLOCK);
-        all_is_well(array);
-    }
+        wait_in(array, 0);
+        content(array, b, 0, 8 * BLOCK);
+    });
 }
 
 /// Writes zeros to block 9, not as part of the history: if they took effect, the final check would find them.
@@ -108,28 +102,26 @@ fn a_host_whose_clock_jumps_a_year_ahead_and_steps_back_continues_without_harm()
 
 #[test]
 fn a_device_whose_clock_jumps_a_year_ahead_and_steps_back_goes_on() {
-    for restarted in [false, true] {
-        let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
+    with_each([false, true], filled_timestamp_array, |array, [a, b], restarted| {
         array.world.step_clock(device(4), YEAR);
         if restarted {
-            restart(&mut array, 4);
+            restart(array, 4);
         }
         for round in 0..6 {
-            write(&mut array, a, round * BLOCK, 2 * BLOCK);
-            content(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+            write(array, a, round * BLOCK, 2 * BLOCK);
+            content(array, b, 4 * BLOCK, 4 * BLOCK);
             array.run_for(Duration::from_secs(4));
         }
         array.world.step_clock(device(4), -YEAR);
         if restarted {
-            restart(&mut array, 4);
+            restart(array, 4);
         }
         for round in 0..6 {
-            write(&mut array, b, round * BLOCK, 2 * BLOCK);
-            content(&mut array, a, 4 * BLOCK, 4 * BLOCK);
+            write(array, b, round * BLOCK, 2 * BLOCK);
+            content(array, a, 4 * BLOCK, 4 * BLOCK);
         }
-        assert_eq!(epoch(&array), 1);
-        all_is_well(array);
-    }
+        assert_eq!(epoch(array), 1);
+    });
 }
 
 #[test]
@@ -211,17 +203,15 @@ fn an_array_goes_on_at_once_when_all_its_clocks_were_ahead_and_are_set_right() {
 
 #[test]
 fn writes_left_while_all_clocks_were_ahead_are_resolved_when_they_are_right() {
-    for ordering in [Ordering::Timestamp, Ordering::ServerLock] {
-        let (mut array, a, b) = filled_array_by(ordering);
-        step_all(&mut array, 3_600_000_000_000);
+    with_each([Ordering::Timestamp, Ordering::ServerLock], filled_array_by, |array, [a, b], _| {
+        step_all(array, 3_600_000_000_000);
         // Data is on device 0 and parity on device 4, whose devwrite never arrives.
-        die_between_two_writes(&mut array, a);
-        step_all(&mut array, -3_600_000_000_000);
-        let took = time_of(&mut array, |array| drop(content(array, b, 0, BLOCK)));
+        die_between_two_writes(array, a);
+        step_all(array, -3_600_000_000_000);
+        let took = time_of(array, |array| drop(content(array, b, 0, BLOCK)));
         assert!(took < Duration::from_secs(10), "it takes a lease, or ten seconds if a host holds locks: {took:?}");
-        write(&mut array, b, 0, BLOCK);
-        all_is_well(array);
-    }
+        write(array, b, 0, BLOCK);
+    });
 }
 
 #[test]

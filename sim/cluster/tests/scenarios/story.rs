@@ -51,6 +51,10 @@ pub fn filled_array_by(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     filled_array_of(options_by(ordering))
 }
 
+pub fn filled_timestamp_array() -> (Cluster, HostSlot, HostSlot) {
+    filled_array_by(Ordering::Timestamp)
+}
+
 /// The same array, whose hosts compute parity themselves: devices have intents although others never hear of the write.
 pub fn array_of_originators(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     array_of(Options { sites: vec![SitePolicy::Originator], ..options_by(ordering) })
@@ -438,6 +442,48 @@ pub fn note_blocks_written(array: &mut Cluster, number: u16) -> Rc<RefCell<BTree
         Verdict::Pass
     });
     written
+}
+
+/// How an array of a story begins. It may depend on the case.
+pub trait Beginning<T, Kind> {
+    fn array(&self, case: T) -> (Cluster, HostSlot, HostSlot);
+}
+
+impl<T, F: Fn() -> (Cluster, HostSlot, HostSlot)> Beginning<T, ()> for F {
+    fn array(&self, _: T) -> (Cluster, HostSlot, HostSlot) {
+        self()
+    }
+}
+
+impl<T, F: Fn(T) -> (Cluster, HostSlot, HostSlot)> Beginning<T, (T,)> for F {
+    fn array(&self, case: T) -> (Cluster, HostSlot, HostSlot) {
+        self(case)
+    }
+}
+
+/// Tells the same story of a new array for each of these cases. All is well in the end.
+pub fn with_each<T: Clone, Kind>(
+    cases: impl IntoIterator<Item = T>,
+    array: impl Beginning<T, Kind>,
+    mut story: impl FnMut(&mut Cluster, [HostSlot; 2], T),
+) {
+    with_each_pair(cases, [()], array, |array, hosts, case, ()| story(array, hosts, case));
+}
+
+/// The same, for each of these cases in each of these ways.
+pub fn with_each_pair<T: Clone, W, I: IntoIterator<Item = W> + Clone, Kind>(
+    cases: impl IntoIterator<Item = T>,
+    ways: I,
+    array: impl Beginning<T, Kind>,
+    mut story: impl FnMut(&mut Cluster, [HostSlot; 2], T, W),
+) {
+    for case in cases {
+        for way in ways.clone() {
+            let (mut array, a, b) = array.array(case.clone());
+            story(&mut array, [a, b], case.clone(), way);
+            all_is_well(array);
+        }
+    }
 }
 
 /// Ends every scenario: at rest, no state is left, no data is lost, and parity is right.
