@@ -279,6 +279,9 @@ pub trait Administered: Clone + Debug {
             let administrator = self.administrators_mut().living.remove(&own).expect("it lives");
             self.ended(own, administrator, &result);
             self.administrators_mut().ends.insert(format!("{result:?}"));
+        } else {
+            let Administrator { operation, pending, .. } = self.living(own);
+            assert!(!pending.is_empty() || operation.deadline().is_some(), "it neither asks nor waits: {operation:?}");
         }
     }
 }
