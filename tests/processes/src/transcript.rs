@@ -15,10 +15,10 @@
 //! | otherwise: other lines | all lines of the output |
 
 use crate::console::{Block, Command, blocks};
-use crate::program::{Outcome, braid, braid_bin, run};
+use crate::program::{Outcome, braid_bin, run};
 use crate::scratch::path_text;
-use crate::{Scratch, daemon, poll_until};
-use rustix::process::Signal;
+use crate::{Scratch, poll_until};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -86,17 +86,18 @@ impl Section {
     }
 }
 
-/// Ends the arrays and mounts of a section when it is dropped.
+/// Ends the processes that were started in the folder of a section, and its mounts, when it is dropped.
 struct Ending<'a>(&'a Scratch);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        let folders = std::fs::read_dir(self.0.path("")).into_iter().flatten().flatten().map(|entry| entry.path());
-        for folder in folders.chain([self.0.path("mnt/array")]).filter(|folder| folder.join("run.json").exists()) {
-            let found = braid(&["status", "--pid", "up", "--json", "--array", path_text(&folder)]);
-            let pid = serde_json::from_str(&found.stdout).ok().and_then(|said: Value| said["pid"].as_u64());
-            // The daemons end with it.
-            pid.into_iter().for_each(|pid| daemon::signal(pid as u32, Signal::KILL));
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let pid = process.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?));
+            let is_here = |folder: PathBuf| folder.starts_with(self.0.path(""));
+            if let Some(pid) = pid.filter(|_| std::fs::read_link(process.path().join("cwd")).is_ok_and(is_here)) {
+                // It may just have ended.
+                let _ = kill_process(pid, Signal::KILL);
+            }
         }
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let places = mounts.lines().filter_map(|line| line.split(' ').nth(1));

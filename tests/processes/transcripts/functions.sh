@@ -14,8 +14,10 @@ braid() { command braid --json "$@"; }
 told() { command braid "$@"; }
 
 # Starts the array with a short lease: in the foreground, in which it is refused, or in the background.
-up() { braid up --dir "$BRAID_ARRAY" --port 0 --lease 1s --yes "$@"; }
-start() { up --background $BRAID_UP_OPTIONS "$@"; }
+up() { braid up --dir "$BRAID_ARRAY" --port 0 --lease 1s --yes $(cat up.options 2> /dev/null || echo "$BRAID_UP_OPTIONS") "$@"; }
+start() { up --background "$@"; }
+# From then on each device has a process of its own, which can be stopped and killed.
+in_processes() { echo --processes > up.options; }
 # Five devices that are small enough to be checked block by block quickly.
 small() { start --size 64MiB --volume vol0:32MiB "$@"; }
 # The processes of the array.
