@@ -50,7 +50,9 @@ pub enum HostError {
         /// The time that was allowed.
         waited: Duration,
     },
-    #[error("the lock was lost: a lock server restarted, and another host has the range now")]
+    #[error(
+        "the lock was lost: its lock server restarted, or did not answer for most of a lease, and another host may have the range"
+    )]
     LockLost,
     #[error("there is no such lock")]
     NoSuchLock,

@@ -32,7 +32,7 @@ pub const METRICS: &[Metric] = &[
     metric("retries_per_operation", "retries/operation", |run| run.each(&run.hosts, &["retries"])),
     metric("cpu_us_per_operation", "CPU, µs/operation, all", |run| run.cpu()),
     metric("cpu_us_per_operation_devices", "  devices", |run| run.of_devices(&CPU)),
-    metric("cpu_us_per_operation_server", "  braid up", |run| run.each(&run.server, &CPU)),
+    metric("cpu_us_per_operation_server", "  braid up, nodes", |run| run.each(&run.server, &CPU)),
     metric("cpu_us_per_operation_hosts", "  hosts", |run| run.each(&run.hosts, &CPU).filter(|_| run.host_processes)),
     metric("cpu_us_per_operation_lock_servers", "  lock servers", |run| run.each(&run.lock_servers, &CPU)),
     metric("cpu_us_per_operation_client", "  bench", |run| ratio(run.client_cpu, run.driven.operations)),

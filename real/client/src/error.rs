@@ -73,8 +73,10 @@ pub enum Error {
         /// The time since the call began.
         waited: Duration,
     },
-    /// The lock of a range was lost: a lock server restarted, and another host has the range now.
-    #[error("the lock was lost: a lock server restarted, and another host has the range now")]
+    /// The lock of a range was lost: its lock server restarted, or did not answer for most of a lease. Another host may have the range.
+    #[error(
+        "the lock was lost: its lock server restarted, or did not answer for most of a lease, and another host may have the range"
+    )]
     LockLost,
     /// So many devices are unavailable that the operation is impossible. The outcome of a write is unknown.
     #[error("too many devices are unavailable: {}", list(.devices))]

@@ -52,7 +52,9 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
         if !examination.is_suspended(&Subject::Device(id)) {
             device(id, &look.condition(id), &look.device_health(id).words(), found);
         }
-        restarts(Subject::Device(id), running.device(id), found);
+        // Those of its node are told already.
+        let own = |device: &&RunningDaemon| running.nodes.iter().all(|node| node.restarts < device.restarts);
+        restarts(Subject::Device(id), running.device(id).filter(own), found);
         if let Some(report) = look.member_state(id).filter(|report| report.outages > 0) {
             let text = format!("comes and goes{}", flapping_words(report.outages, report.stays_out_millis));
             let action = format!(

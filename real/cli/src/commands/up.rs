@@ -91,12 +91,12 @@ pub struct Arguments {
     /// Memory in which each device caches objects' content, 64MiB or more; the rest is read from disk on demand [default: 128MiB]
     #[arg(long, value_name = "SIZE", value_parser = super::device::object_memory)]
     object_memory: Option<u64>,
-    /// Run the devices, and the host and NBD server of their clients, in N processes, with a port for each: any client can use any of them.
-    /// A node needs about half the processor time; its devices fail together if it is killed. With 0, each device has a process
+    /// Run the devices, and the host and NBD server of their clients, in N processes, up to 64, with a port for each: any client can use any
+    /// of them. A node needs about half the processor time; its devices fail together if it is killed. With 0, each device has a process
     /// [default: 1]
     #[arg(long, value_name = "N", alias = "in-process", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u16).range(..=64))]
     nodes: Option<u16>,
-    /// Run the monitor and each device in a process of its own, as --nodes 0
+    /// Run each device in a process of its own, and serve NBD clients by `braid up` itself, as --nodes 0
     #[arg(long, conflicts_with = "nodes")]
     processes: bool,
     /// Return when the array is ready, and leave it running; it logs to logs/up.log in its folder, and `braid down` ends it

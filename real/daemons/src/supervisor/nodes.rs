@@ -50,8 +50,9 @@ impl Share {
                     return Err(missing.hint("`braid device list` shows its devices"));
                 }
                 Some(entry) if entry.address.is_none() => {
-                    let message = format!("device {id} is run by `braid up`, which knows no address for it");
-                    return Err(Failure::usage("not-elsewhere", message).hint("`braid up --nodes 1` runs it in a node"));
+                    let message = format!("device {id} is run by `braid up`");
+                    return Err(Failure::usage("not-elsewhere", message)
+                        .hint("this command is for devices that have an `address` in array.json"));
                 }
                 Some(_) => {}
             }

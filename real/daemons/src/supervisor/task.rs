@@ -46,7 +46,8 @@ impl DeviceTask {
                 let What::Device { array, id, file, .. } = what else { unreachable!("a node runs devices alone") };
                 let expected = Expected { array: Some(array), id: Some(id) };
                 // A disk that hangs, or is in use, would stop the whole node.
-                let opened = spawn_blocking(move || DeviceFile::open(&file, expected)).await.expect("it does not panic");
+                let opened =
+                    spawn_blocking(move || DeviceFile::open(&file, expected)).await.expect("it does not panic");
                 let device = DeviceDaemon::new(opened?, tuning.object_memory);
                 device.serve(&listen, MonitorAt::Control(control), false, told, stopped).await
             };

@@ -53,7 +53,7 @@ pub struct Arguments {
     /// The interval of refreshes in seconds
     #[arg(long, default_value_t = 1.0, value_parser = interval, value_name = "SECONDS", requires = "watch")]
     interval: f64,
-    /// Print only the process of one participant: a device (d3), `monitor`, a lock server (l0), a host (h7), the metadata server of a file
+    /// Print only the process of one participant: a device (d3; its node, if it runs in one), `monitor`, a lock server (l0), a host (h7), the metadata server of a file
     /// system (`mds NAME`), a node (`node 0`), or `up`
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pid: Option<String>,
