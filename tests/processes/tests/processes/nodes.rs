@@ -99,6 +99,7 @@ fn devices_of_a_node_do_not_wait_for_its_port() {
             && status["nodes"][0]["down"].as_str().is_some_and(|why| why.contains("in use"))
     });
     assert_eq!(number(&status["nodes"][0]["restarts"]), 1, "{status:#}");
+    assert!(array.told(&["status"]).contains("not served: "), "people are told, too");
     load.go_on();
     drop(thief);
     await_whole(&array, before);
