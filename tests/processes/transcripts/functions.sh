@@ -27,6 +27,13 @@ down() {
     local pid
     pids > status.out && braid down && for pid in $(cat processes); do tail --pid="$pid" -f /dev/null; done
 }
+# Runs a server, whose process is in the file `server`, and its exit status in the file `ended`.
+by_hand() {
+    bin/braid --json "$@" &
+    echo $! > server
+    wait $!
+    echo $? > ended
+}
 
 # A file of so many random bytes, such as 1M.
 noise() { head -c "$2" /dev/urandom > "$1"; }

@@ -284,27 +284,6 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
 }
 
 #[test]
-fn the_monitor_may_be_run_by_hand_and_only_once() {
-    let mut array = Array::small();
-    array.down();
-    let monitor = array.daemon("monitord", &["monitord"]);
-    array.braid(&["monitord"]).refused(1, "monitor-in-use");
-    array.start(&[]);
-    let status = array.await_volume(0, "healthy");
-    assert_eq!(pid_of(&status["monitor"]), monitor.pid());
-    assert_eq!(text(&status["monitor"]["address"]), text(&monitor.ready["address"]));
-    Client::open(&array.nbd()).write(0, &[1; 4096]).expect("a write works");
-    // After a graceful end, `braid up` replaces it with a monitor of its own.
-    assert_eq!(monitor.end(Signal::TERM), Some(0));
-    let pid = number(&status["monitor"]["pid"]);
-    array.await_status("another monitor serves", |status| {
-        status["monitor"]["state"] == "serving" && number(&status["monitor"]["pid"]) != pid
-    });
-    Client::open(&array.nbd()).write(0, &[2; 4096]).expect("a write works");
-    assert_eq!(number(&array.status()["epoch"]), 1);
-}
-
-#[test]
 fn more_devices_are_silent_than_there_is_redundancy_and_writers_see_a_pause() {
     let array = Array::of_processes(&SMALL);
     let load = Load::running(Plan::apart(&[&array.nbd()]));

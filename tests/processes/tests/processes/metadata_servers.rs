@@ -70,18 +70,6 @@ fn a_metadata_server_that_is_killed_is_replaced_within_seconds() {
 }
 
 #[test]
-fn of_two_metadata_servers_the_one_that_lost_ends() {
-    let array = with_home(&[]);
-    let pid = await_served(&array, None);
-    // Its socket in the folder is in use by the first.
-    let other = array.daemon("mds", &["mds", "home", "--listen", "127.0.0.1:0"]);
-    // It takes over; the supervisor restarts the one before, which takes over in turn.
-    await_served(&array, Some(pid));
-    assert_eq!(other.ended(), Some(1), "it has lost the file system");
-    array.braid(&["fs", "check", "home"]).done();
-}
-
-#[test]
 fn after_a_clean_stop_nobody_waits_for_a_lease() {
     let mut array = with_home(&[]);
     array.down();

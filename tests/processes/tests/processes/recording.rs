@@ -206,38 +206,6 @@ impl Work<'_> {
 }
 
 #[test]
-fn status_says_that_a_recording_has_stopped_at_its_limit() {
-    let array = Array::small();
-    let file = array.scratch().path("host.rec");
-    let record = ["--record", path_text(&file), "--record-limit", "1MiB"];
-    let host = array.daemon("nbd", &[&["nbd", "--listen", "127.0.0.1:0"], &record[..]].concat());
-    let status = || array.told(&["status"]);
-    assert!(!status().contains("recording:"), "{}", status());
-    let mut client = Client::open(&text(&host.ready["volumes"][0]["nbd"]));
-    let content = noise(seed(), 64 << 10);
-    for piece in 0..32 {
-        client.write(piece * (64 << 10), &content).expect("a write works");
-    }
-    wait_until("the status says it", LIMIT, || status().contains("recording: that of "));
-    let status = status();
-    let line = status.lines().find(|line| line.starts_with("recording: ")).expect("it was found");
-    let reason = "it has reached its limit (`--record-limit`)";
-    assert!(line.contains(" has stopped after ") && line.ends_with(reason), "{line}");
-    let hosts = array.status()["hosts"].clone();
-    let is_recorded = |entry: &&Value| pid_of(entry) == host.pid();
-    let counters = &hosts.as_array().expect("hosts are listed").iter().find(is_recorded).expect("it lives")["counters"];
-    assert_eq!(counters["recording_stopped"], 1);
-    let (recorded, length) = (number(&counters["recorded_bytes"]), fs::metadata(&file).expect("it exists").len());
-    assert_eq!(recorded, length);
-    assert!((512 << 10..=1 << 20).contains(&length), "{length}");
-    // The server goes on.
-    assert!(client.read(31 * (64 << 10), 64 << 10).expect("a read works") == content);
-    assert_eq!(host.end(Signal::TERM), Some(0));
-    let replayed = braid(&["replay", path_text(&file), "--json"]).done().json();
-    assert!(number(&replayed["steps"]) > 10, "{replayed}");
-}
-
-#[test]
 fn hosts_log_why_transactions_are_refused_retried_and_resolved() {
     let array = Array::of_processes(&SMALL);
     let log = |name: &str| array.scratch().path(&format!("{name}.log"));

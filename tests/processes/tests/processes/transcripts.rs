@@ -14,7 +14,7 @@ macro_rules! pages {
     };
 }
 
-pages! { arrays clients commands devices doctor files folders mounts objects recovery volumes watching }
+pages! { arrays clients commands daemons devices doctor files folders mounts objects recovery volumes watching }
 
 fn run_page(name: &str) {
     let page = fs::read_to_string(folder().join(name).with_extension("md")).expect("a page can be read");
