@@ -33,14 +33,16 @@ pub use wanted::{Part, Retention, Wanted};
 use crate::table::{LockTable, Locked};
 use braid_base::limits::{self, Settings};
 use braid_base::{Generation, LockServerId, Now, ObjectId, Time, Timers};
-use braid_machine::HostEffects;
-use braid_wire::locking::{LockCommand, LockExtent, LockRefusal};
+use braid_machine::{HostEffects, Ignored};
+use braid_wire::LockSurvey;
+use braid_wire::locking::{LockCommand, LockExtent, LockName, LockRefusal};
 use cache::Cache;
 use request::Request;
 use server_links::ServerLink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 use stripe_hashing::{by_division, by_server};
-use surveys::Surveys;
+use surveys::{Next, Surveys};
 use wanted::HolderId;
 
 /// A host's client of the lock servers.
@@ -375,6 +377,53 @@ impl LockClient {
         let is_doubted =
             |server: &LockServerId| self.links.get(server)?.is_in_doubt(cx.now, cx.settings).then_some(*server);
         servers.iter().find_map(|(server, _)| is_doubted(server))
+    }
+
+    /// Asks a server for some of its locks, and waits for so long. Returns the number under which [`LockClient::pop_surveyed`] has the answer.
+    pub fn survey(
+        &mut self,
+        cx: &mut Ctx,
+        server: LockServerId,
+        (from, object, waiting): (LockName, Option<ObjectId>, bool),
+        wait: Duration,
+    ) -> u64 {
+        let ticket = (cx.number)();
+        let command = LockCommand::Survey { ticket, from, object, waiting };
+        self.surveys.ask(ticket, server, command, cx.now.time.after(wait), cx.settings.resend());
+        self.send_survey(cx, ticket);
+        ticket
+    }
+
+    /// A survey that is over. None of it: the server was silent.
+    pub fn pop_surveyed(&mut self) -> Option<(u64, Option<LockSurvey>)> {
+        self.surveys.pop_over()
+    }
+
+    /// Nobody waits for this survey any more.
+    pub fn forget_survey(&mut self, ticket: u64) {
+        self.surveys.forget(ticket);
+        self.timers.cancel(LockTimer::Resend(ticket));
+    }
+
+    /// Sends a survey, or gives it up. False if there is none of this number.
+    fn send_survey(&mut self, cx: &mut Ctx, ticket: u64) -> bool {
+        match self.surveys.next(cx.now.time, ticket) {
+            None => return false,
+            Some(Next::GiveUp) => self.timers.cancel(LockTimer::Resend(ticket)),
+            Some(Next::Send { server, command, again }) => {
+                self.timers.set(LockTimer::Resend(ticket), again);
+                self.tell(cx, server, command);
+            }
+        }
+        true
+    }
+
+    fn on_surveyed(&mut self, cx: &mut Ctx, server: LockServerId, ticket: u64, survey: LockSurvey) {
+        if self.surveys.on_answer(server, ticket, survey) {
+            self.timers.cancel(LockTimer::Resend(ticket));
+        } else {
+            cx.out.ignore(Ignored::NotAwaited);
+        }
     }
 
     /// The locks that this host holds, as far as it knows. No other host may hold them, unless this host is fenced.

@@ -339,12 +339,12 @@ fn a_silent_lock_server_ends_the_locks_that_it_has_granted_and_no_others() {
     let over_both = range(&mut stage, 2 * piece - 1, 2);
     grants(&mut stage, living);
     assert_eq!(stage.outcome(over_both), None, "it is asked at the second server, too");
-    let [kept, lost] = [one, other].map(|lock| stage.ask(RangesRequest::AwaitRecall { lock }));
+    let [still_held, lost] = [one, other].map(|lock| stage.ask(RangesRequest::AwaitRecall { lock }));
     for _ in 0..8 {
         stage.pass(lease / 8);
         stage.grant(living, 3, LockReply::Heartbeat { sent: stage.now.time });
     }
-    assert_eq!((stage.outcome(kept), stage.outcome(lost)), (None, Some(Err(HostError::LockLost))));
+    assert_eq!((stage.outcome(still_held), stage.outcome(lost)), (None, Some(Err(HostError::LockLost))));
     let refused = range(&mut stage, piece - 1, 2);
     assert!(
         matches!(stage.outcome(refused), Some(Err(HostError::LockServerSilent { server, .. })) if server == silent)

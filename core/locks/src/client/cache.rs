@@ -7,21 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The extents of cached locks at each server. An extent is identified by the number of its lock request and its index in that request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
-    by_place: BTreeMap<(Place, u16), RangeTable<(u64, u16), LockMode>>,
+    by_place: BTreeMap<(OfServer, u16), RangeTable<(u64, u16), LockMode>>,
 }
 
 /// An object at a server: several servers may grant the same ranges, and each of them counts.
-type Place = (LockServerId, ObjectId);
+type OfServer = (LockServerId, ObjectId);
 
 impl Cache {
-    pub fn insert(&mut self, number: u64, place: Place, extents: &[LockExtent]) {
+    pub fn insert(&mut self, number: u64, place: OfServer, extents: &[LockExtent]) {
         for (index, extent) in extents.iter().enumerate() {
             let table = self.by_place.entry((place, extent.position)).or_default();
             table.insert(extent.range, (number, index as u16), extent.mode);
         }
     }
 
-    pub fn remove(&mut self, number: u64, place: Place, extents: &[LockExtent]) {
+    pub fn remove(&mut self, number: u64, place: OfServer, extents: &[LockExtent]) {
         for (index, extent) in extents.iter().enumerate() {
             let place = (place, extent.position);
             let table = self.by_place.get_mut(&place).expect("it was cached there");
@@ -33,7 +33,7 @@ impl Cache {
     }
 
     /// The numbers of cached lock requests that together cover all of these extents. `None` if an extent is not covered.
-    pub fn covering(&self, place: Place, extents: &[LockExtent]) -> Option<BTreeSet<u64>> {
+    pub fn covering(&self, place: OfServer, extents: &[LockExtent]) -> Option<BTreeSet<u64>> {
         let mut used = BTreeSet::new();
         for extent in extents {
             let table = self.by_place.get(&(place, extent.position))?;
@@ -55,7 +55,7 @@ impl Cache {
     }
 
     /// The numbers of cached lock requests that conflict with these extents.
-    pub fn conflicting(&self, place: Place, extents: &[LockExtent]) -> BTreeSet<u64> {
+    pub fn conflicting(&self, place: OfServer, extents: &[LockExtent]) -> BTreeSet<u64> {
         let mut conflicting = BTreeSet::new();
         for extent in extents {
             let Some(table) = self.by_place.get(&(place, extent.position)) else { continue };

@@ -1,12 +1,9 @@
 //! Surveys of lock servers: which hosts hold and await which of their locks. A survey is sent again until it is answered or its time is up.
 
-use super::{Ctx, LockClient, LockTimer};
-use braid_base::{Backoff, LockServerId, ObjectId, Time};
-use braid_machine::Ignored;
+use braid_base::{Backoff, LockServerId, Time};
 use braid_wire::LockSurvey;
-use braid_wire::locking::{LockCommand, LockName};
+use braid_wire::locking::LockCommand;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surveys {
@@ -23,54 +20,46 @@ struct Asked {
     resend: Backoff,
 }
 
-impl LockClient {
-    /// Asks a server for some of its locks, and waits for so long. Returns the number under which [`LockClient::pop_surveyed`] has the answer.
-    pub fn survey(
-        &mut self,
-        cx: &mut Ctx,
-        server: LockServerId,
-        (from, object, waiting): (LockName, Option<ObjectId>, bool),
-        wait: Duration,
-    ) -> u64 {
-        let ticket = (cx.number)();
-        let command = LockCommand::Survey { ticket, from, object, waiting };
-        let asked = Asked { server, command, until: cx.now.time.after(wait), resend: cx.settings.resend() };
-        self.surveys.asked.insert(ticket, asked);
-        self.send_survey(cx, ticket);
-        ticket
+/// What is to be done about a survey that was not answered.
+pub(super) enum Next {
+    /// Send it, and look again at a time.
+    Send { server: LockServerId, command: LockCommand, again: Time },
+    /// It is over.
+    GiveUp,
+}
+
+impl Surveys {
+    pub fn ask(&mut self, ticket: u64, server: LockServerId, command: LockCommand, until: Time, resend: Backoff) {
+        self.asked.insert(ticket, Asked { server, command, until, resend });
     }
 
-    /// A survey that is over. None of it: the server was silent.
-    pub fn pop_surveyed(&mut self) -> Option<(u64, Option<LockSurvey>)> {
-        self.surveys.over.pop_front()
-    }
-
-    /// Nobody waits for this survey any more.
-    pub fn forget_survey(&mut self, ticket: u64) {
-        self.surveys.asked.remove(&ticket);
-        self.timers.cancel(LockTimer::Resend(ticket));
-    }
-
-    /// Sends a survey, or gives it up. False if there is none of this number.
-    pub(super) fn send_survey(&mut self, cx: &mut Ctx, ticket: u64) -> bool {
-        let Some(asked) = self.surveys.asked.get_mut(&ticket) else { return false };
-        if asked.until <= cx.now.time {
-            self.forget_survey(ticket);
-            self.surveys.over.push_back((ticket, None));
-            return true;
+    /// None if there is no survey of this number.
+    pub fn next(&mut self, now: Time, ticket: u64) -> Option<Next> {
+        let asked = self.asked.get_mut(&ticket)?;
+        if asked.until <= now {
+            self.asked.remove(&ticket);
+            self.over.push_back((ticket, None));
+            return Some(Next::GiveUp);
         }
-        let again = cx.now.time.after(asked.resend.next_wait()).min(asked.until);
-        let (server, command) = (asked.server, asked.command.clone());
-        self.timers.set(LockTimer::Resend(ticket), again);
-        self.tell(cx, server, command);
-        true
+        let again = now.after(asked.resend.next_wait()).min(asked.until);
+        Some(Next::Send { server: asked.server, command: asked.command.clone(), again })
     }
 
-    pub(super) fn on_surveyed(&mut self, cx: &mut Ctx, server: LockServerId, ticket: u64, survey: LockSurvey) {
-        if self.surveys.asked.get(&ticket).is_none_or(|asked| asked.server != server) {
-            return cx.out.ignore(Ignored::NotAwaited);
+    /// False if this server was not asked.
+    pub fn on_answer(&mut self, server: LockServerId, ticket: u64, survey: LockSurvey) -> bool {
+        let is_awaited = self.asked.get(&ticket).is_some_and(|asked| asked.server == server);
+        if is_awaited {
+            self.asked.remove(&ticket);
+            self.over.push_back((ticket, Some(survey)));
         }
-        self.forget_survey(ticket);
-        self.surveys.over.push_back((ticket, Some(survey)));
+        is_awaited
+    }
+
+    pub fn forget(&mut self, ticket: u64) {
+        self.asked.remove(&ticket);
+    }
+
+    pub fn pop_over(&mut self) -> Option<(u64, Option<LockSurvey>)> {
+        self.over.pop_front()
     }
 }
