@@ -131,7 +131,12 @@ impl RangeSystem {
         let shifts = self.parameters.workload.shifts;
         // Sums over the files.
         let (mut before, mut after) = (Counts::default(), Counts::default());
-        for file in 1..=self.parameters.run.files {
+        // Nodes and lock servers get to know each other.
+        for file in 0..2 {
+            self.file = ObjectId(file);
+            self.take_steps(0..=0);
+        }
+        for file in 2..self.parameters.run.files + 2 {
             self.file = ObjectId(file);
             if shifts > 0 {
                 self.take_steps(0..=0);
