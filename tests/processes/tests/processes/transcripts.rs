@@ -5,7 +5,7 @@ use braid_processes::each;
 use braid_processes::transcript::{folder, sections};
 
 /// Sections of a page that run at once.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 2;
 
 macro_rules! pages {
     ($($page:ident)*) => {
