@@ -1,11 +1,7 @@
 //! The pages in `transcripts`: commands do what the pages contain, and say so.
 
 use crate::prelude::*;
-use braid_processes::each;
 use braid_processes::transcript::{folder, sections};
-
-/// Sections of a page that run at once.
-const AT_ONCE: usize = 2;
 
 macro_rules! pages {
     ($($page:ident)*) => {
@@ -18,11 +14,11 @@ pages! { arrays clients commands daemons devices doctor files folders mounts obj
 
 fn run_page(name: &str) {
     let page = fs::read_to_string(folder().join(name).with_extension("md")).expect("a page can be read");
-    each(&sections(name, &page), AT_ONCE, |section| {
+    for section in sections(name, &page) {
         let begun = Instant::now();
         section.run();
         println!("{}: {:.1?}", section.name, begun.elapsed());
-    });
+    }
 }
 
 #[test]
