@@ -35,7 +35,7 @@ impl Acquisition {
 
 /// Which lock servers grant a range. As text: `space`, `round-robin:1MiB`, `hash:64KiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(try_from = "String", into = "String")]
 pub enum RangeDivision {
     /// One server grants all ranges of a space.
     Space,
@@ -89,6 +89,20 @@ impl fmt::Display for RangeDivision {
             RangeDivision::RoundRobin(bytes) => write!(f, "round-robin:{}", exact(bytes)),
             RangeDivision::Hash(bytes) => write!(f, "hash:{}", exact(bytes)),
         }
+    }
+}
+
+impl From<RangeDivision> for String {
+    fn from(division: RangeDivision) -> String {
+        division.to_string()
+    }
+}
+
+impl TryFrom<String> for RangeDivision {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<RangeDivision, String> {
+        text.parse()
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Questions {
     pub now: Time,
-    /// When the operation is woken. Whoever asks a question waits for its answer instead, unless it says otherwise.
+    /// When the operation is woken. An operation that asks a question waits for its answer instead, unless it says otherwise.
     deadline: Option<Time>,
     last: Tag,
     effects: Vec<Effect>,

@@ -449,4 +449,12 @@ mod tests {
         assert!(serde_json::from_str::<ArrayDescription>(&text.replace("0000000000000046", "46")).is_err());
         assert_eq!(array.unused_device(), 9);
     }
+
+    #[test]
+    fn a_division_that_divides_nothing_is_refused_where_it_is_read() {
+        let read = |text: &str| serde_json::from_str::<RangeDivision>(text).map_err(|error| error.to_string());
+        assert_eq!(read(r#""hash:64KiB""#), Ok(RangeDivision::Hash(64 << 10)));
+        assert_eq!(serde_json::to_string(&RangeDivision::default()).unwrap(), r#""round-robin:1MiB""#);
+        assert!(read(r#""round-robin:0""#).is_err_and(|error| error.contains("is not space, round-robin:SIZE")));
+    }
 }

@@ -127,7 +127,7 @@ impl Expected<'_> {
     }
 }
 
-/// What is not as expected; none if all is.
+/// The first difference from what is expected; none if there is no difference.
 fn difference(command: &Command, outcome: &Outcome) -> Option<String> {
     let Expected { status, code, .. } = Expected::of(command);
     if outcome.status != Some(status) {
