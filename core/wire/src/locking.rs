@@ -202,8 +202,7 @@ impl LockExtent {
 
     /// True if an owner of this extent needs no lock on the other.
     pub fn covers(&self, other: &LockExtent) -> bool {
-        let is_as_strong = self.mode == LockMode::Exclusive || other.mode == LockMode::Shared;
-        self.position == other.position && self.range.contains(other.range) && is_as_strong
+        self.position == other.position && self.range.contains(other.range) && self.mode.includes(other.mode)
     }
 
     /// What is left of this extent if nothing that conflicts with another one is kept: at most three pieces. An exclusive lock that others
@@ -236,6 +235,11 @@ impl LockMode {
     /// True if different owners can't hold both at once.
     pub fn conflicts(self, other: LockMode) -> bool {
         self == LockMode::Exclusive || other == LockMode::Exclusive
+    }
+
+    /// True if this mode is as strong as the other one.
+    pub fn includes(self, other: LockMode) -> bool {
+        self == LockMode::Exclusive || other == LockMode::Shared
     }
 }
 

@@ -6,15 +6,15 @@ use crate::prelude::*;
 use crate::settings::{ArraySettings, name_of};
 use crate::test_bed::TestBed;
 use braid_base::{BlockRange, ObjectId};
-use braid_client::space_object;
-use braid_control::{ArrayDescription, ControlError};
+use braid_client::{Array, ArrayOptions, space_object};
+use braid_control::{ArrayDescription, ControlError, ControlPlane};
 use braid_machine::{HostSuccess, RangesRequest};
 use braid_terminal::output;
 use braid_wire::{LockExtent, LockMode};
 use clap::ValueEnum;
 use futures_util::future::try_join_all;
 
-/// Measure locks of ranges, exclusive ones: granted by lock servers, granted again within a host, and taken from another host
+/// Measure locks of ranges, exclusive ones: granted by lock servers, by the host, within the program, and taken from another host
 ///
 /// Hosts in this process lock and unlock ranges of a space, with one range per client at a time. The bench creates a scratch array and
 /// removes it. With --array it measures your running array instead, for instance one with several lock servers
@@ -44,6 +44,8 @@ enum Kind {
     /// A range that no host has: a lock server grants it
     Datalock,
     /// A range that the host keeps: granted without a message
+    Kept,
+    /// A part of a range that the program has locked: granted within the program
     Childlock,
     /// A range that another host keeps: the lock server calls it back
     Recall,
@@ -51,6 +53,8 @@ enum Kind {
 
 /// How long a lock is waited for; lock servers are started for the first one.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Locks of parts after which a client lets the others go on: none of them waits.
+const PARTS_IN_A_ROW: u64 = 64;
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
@@ -84,15 +88,44 @@ async fn measure_all(
     let progress = output::steps(kinds.len() as u64);
     for kind in kinds {
         progress.set_message(format!("measuring {}", name_of(*kind)));
-        let hosts = [Session::start(control, "bench").await?, Session::start(control, "bench").await?];
-        let run = measure(&hosts, *kind, arguments).await;
-        for host in hosts {
-            host.end().await;
-        }
-        runs.push(run?);
+        runs.push(match kind {
+            Kind::Childlock => measure_parts(control, arguments).await?,
+            _ => measure_ranges(control, *kind, arguments).await?,
+        });
         progress.inc(1);
     }
     Ok(())
+}
+
+/// Clients that share one lock of a range, and lock parts of it.
+async fn measure_parts(control: &ControlPlane, arguments: &Arguments) -> Result<Run, Failure> {
+    let (clients, length) = (u64::from(arguments.load.clients), arguments.length);
+    let array = Array::connect(ArrayOptions::at(control.place()).name("bench")).await?;
+    let whole = array.ranges("bench").lock(0..clients * length, LockMode::Exclusive).await?;
+    let (whole, counted) = (&whole, Counted::after(&arguments.load));
+    let drive = async |client: u64| {
+        counted
+            .repeat(async |count| {
+                drop(whole.part(client * length..(client + 1) * length, LockMode::Exclusive).await?);
+                if count % PARTS_IN_A_ROW == 0 {
+                    tokio::task::yield_now().await;
+                }
+                Ok(0)
+            })
+            .await
+    };
+    let all = try_join_all((0..clients).map(drive)).await?;
+    array.close().await;
+    Ok(Run::of(name_of(Kind::Childlock), all, arguments.load.seconds))
+}
+
+async fn measure_ranges(control: &ControlPlane, kind: Kind, arguments: &Arguments) -> Result<Run, Failure> {
+    let hosts = [Session::start(control, "bench").await?, Session::start(control, "bench").await?];
+    let run = measure(&hosts, kind, arguments).await;
+    for host in hosts {
+        host.end().await;
+    }
+    run
 }
 
 async fn measure(hosts: &[Session; 2], kind: Kind, arguments: &Arguments) -> Result<Run, Failure> {
@@ -110,7 +143,7 @@ async fn measure(hosts: &[Session; 2], kind: Kind, arguments: &Arguments) -> Res
             .repeat(async |count| {
                 let (host, place) = match kind {
                     Kind::Datalock => (0, clients * (count + 2) + client),
-                    Kind::Childlock => (0, client),
+                    Kind::Kept | Kind::Childlock => (0, client),
                     Kind::Recall => (count as usize % 2, client),
                 };
                 lock(hosts[host].client(), space, BlockRange::new(place * length, length)).await

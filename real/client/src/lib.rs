@@ -105,6 +105,7 @@ mod files;
 mod guard;
 mod object;
 mod range_lock;
+mod range_part;
 mod request;
 mod space;
 mod value;
@@ -127,6 +128,7 @@ pub use files::{
 pub use guard::Guard;
 pub use object::{Object, Stat, Swapped};
 pub use range_lock::{RangeLock, Ranges, space_object};
+pub use range_part::RangePart;
 pub use request::{Answers, Request};
 pub use space::Space;
 pub use value::Value;

@@ -4,6 +4,7 @@
 
 use crate::array::Array;
 use crate::error::Error;
+use crate::range_part::Parts;
 use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
 use braid_machine::{HostSuccess, RangesRequest};
 use braid_wire::{LockExtent, LockMode};
@@ -32,7 +33,9 @@ pub struct Ranges {
 pub struct RangeLock {
     ranges: Ranges,
     range: Range<u64>,
+    mode: LockMode,
     lock: u64,
+    pub(crate) parts: Parts,
 }
 
 impl Array {
@@ -90,7 +93,9 @@ impl Ranges {
         array
             .on_thread(async move {
                 match self.array.call(request).await? {
-                    HostSuccess::RangeLocked { lock, kept } => Ok((RangeLock { ranges: self, range, lock }, kept)),
+                    HostSuccess::RangeLocked { lock, kept } => {
+                        Ok((RangeLock { ranges: self, range, mode, lock, parts: Parts::default() }, kept))
+                    }
                     _ => Err(Error::ProtocolError),
                 }
             })
@@ -102,6 +107,11 @@ impl RangeLock {
     /// The range, in bytes.
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
+    }
+
+    /// How the range is locked.
+    pub fn mode(&self) -> LockMode {
+        self.mode
     }
 
     /// A fencing token: the generation of this host. When the lock is lost, the array has fenced this generation.
@@ -119,6 +129,7 @@ impl RangeLock {
         let (ranges, wait) = (self.ranges.clone(), self.ranges.array.deadline());
         let (mut new, kept) = ranges.acquire(self.range.clone(), mode, Some(self.lock), wait).await?;
         std::mem::swap(&mut self.lock, &mut new.lock);
+        self.mode = mode;
         Ok(kept)
     }
 
