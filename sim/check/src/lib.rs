@@ -9,6 +9,7 @@
 //! - [`file_history`] records the operations of processes on file systems.
 //! - [`file_names`] and [`file_bytes`] decide whether some order of them explains all answers about names, and the bytes of each file;
 //!   both use the search in `file_search`. `file_json` writes histories as JSON.
+//! - [`range_history`] decides whether programs that locked ranges excluded each other.
 //! - [`exactly_once`] adds up the additions to counters.
 
 pub mod exactly_once;
@@ -25,6 +26,7 @@ pub mod object_history;
 pub mod parity;
 pub mod partition;
 mod prelude;
+pub mod range_history;
 pub mod serializable;
 
 pub use exactly_once::{Counter, Miscounted, check_counters};
@@ -39,4 +41,5 @@ pub use history::{Action, Cells, Client, CorruptCell, History, Moment, Operation
 pub use linearizable::{Contradiction, Linearizability, check_objects, count_outcomes};
 pub use object_history::{ObjectHistory, ObjectOperation, ObjectOperationId, Objects, is_beyond_the_model};
 pub use parity::{ParityError, check_stripe, reconstruct};
+pub use range_history::{RangeHistory, check_ranges};
 pub use serializable::{Promise, Verdict, Violation, check};

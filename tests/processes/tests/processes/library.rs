@@ -58,7 +58,7 @@ fn a_program_administers_an_array_through_the_library() {
 }
 
 /// Cargo puts the examples beside the folder of the tests, when it builds the workspace's tests.
-fn example(name: &str) -> PathBuf {
+pub fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a program knows its file");
     let path = own.ancestors().nth(2).expect("tests lie in deps").join("examples").join(name);
     assert!(

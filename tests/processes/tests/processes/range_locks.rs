@@ -1,8 +1,11 @@
 //! Locks of ranges: programs on several hosts, whose processes are killed and suspended, and a lock server that is killed. The lease is the usual
 //! one: a host gives up its locks when it has not heard the server for most of a lease, and a server takes a while to start.
 
+use crate::library::example;
 use crate::prelude::*;
-use braid_client::{Array as Braid, LockMode, RangeLock};
+use braid_check::{RangeHistory, check_ranges};
+use braid_client::{Array as Braid, LockMode, RangeLock, Time};
+use braid_processes::array::LEASE_DEFAULT;
 
 /// A range is free at the latest so long after the death of its holder.
 const FREE_WITHIN: Duration = Duration::from_secs(12);
@@ -58,77 +61,56 @@ fn a_suspended_holder_loses_its_range_and_its_command() {
 }
 
 #[test]
-fn random_ranges_on_two_hosts_exclude_each_other_while_the_lock_server_is_killed() {
+fn random_ranges_exclude_each_other_while_holders_and_lock_servers_are_killed() {
     lock_random_ranges(&Array::patient());
 }
 
 #[test]
-fn random_ranges_that_lock_servers_divide_exclude_each_other_while_they_are_killed() {
+fn random_ranges_that_lock_servers_divide_exclude_each_other_while_holders_and_lock_servers_are_killed() {
     let divided = ["--lock-servers", "3", "--range-division", "round-robin:4"];
     lock_random_ranges(&Array::patient_up(&[&SMALL[..], &divided].concat()));
 }
 
-/// Programs on two hosts lock random ranges, while lock servers are killed. A table in memory knows who has what.
+/// Programs on two hosts lock random ranges and write down when, while one of them or a lock server is killed. What they wrote is judged.
 fn lock_random_ranges(array: &Array) {
-    const CELLS: u64 = 64;
-    let operations = if soak() { 100_000 } else { 2_000 };
-    let table: Vec<Mutex<(u32, bool)>> = (0..CELLS).map(|_| Mutex::new((0, false))).collect();
-    let done = AtomicU64::new(0);
-    let work = |seed: u64| {
-        let client = connect(array, seed);
-        let ranges = client.ranges("table").widened(seed % 2 * 8);
-        let mut rng = Rng::new(seed);
-        while done.fetch_add(1, Ordering::Relaxed) < operations {
-            let start = rng.below(CELLS);
-            let end = (start + rng.between(1, 5)).min(CELLS);
-            let mode = if rng.chance(1, 2) { LockMode::Shared } else { LockMode::Exclusive };
-            let mut lock = wait(ranges.lock(start..end, mode)).unwrap();
-            enter(&table, start..end, mode);
-            if mode == LockMode::Shared && rng.chance(1, 4) {
-                leave(&table, start..end);
-                wait(lock.convert(LockMode::Exclusive)).unwrap();
-                enter(&table, start..end, LockMode::Exclusive);
-            }
-            if rng.chance(1, 50) {
-                rest(Duration::from_millis(1));
-            }
-            leave(&table, start..end);
-            wait(lock.unlock()).unwrap();
-        }
-        wait(client.close());
+    let (locks, rounds) = if soak() { (7_000, 10) } else { (700, 2) };
+    let mut histories = Vec::new();
+    let start = |seed: usize| {
+        let notes = array.scratch().path(&format!("notes-{seed}"));
+        let words = ["shelf", "64", &locks.to_string(), &seed.to_string()];
+        let mut command = Command::new(example("lock_ranges"));
+        let command = command.args(words).env("BRAID_ARRAY", array.dir()).stdout(File::create(&notes).unwrap());
+        (command.spawn().expect("it can be started"), notes)
     };
-    std::thread::scope(|scope| {
-        let work = &work;
-        let workers = [1, 2, 3].map(|seed| scope.spawn(move || work(seed)));
-        let mut killed = 0;
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            std::thread::sleep(Duration::from_millis(700));
+    let note = |histories: &mut Vec<_>, notes: &Path, alive: Option<Time>| {
+        let mut history =
+            RangeHistory::parse(&fs::read_to_string(notes).unwrap()).unwrap_or_else(|fault| panic!("{fault}"));
+        alive.into_iter().for_each(|time| history.killed_after(time));
+        histories.push(history);
+    };
+    for round in 0..rounds {
+        let [(mut killed, its_notes), (mut other, notes)] = [2 * round, 2 * round + 1].map(start);
+        let has_begun = || fs::metadata(&its_notes).is_ok_and(|notes| notes.len() > 2_000);
+        wait_until("it has locked ranges", Duration::from_secs(60), has_begun);
+        let kills_holder = round % 2 == 0;
+        let alive = kills_holder.then(braid_client::now);
+        if kills_holder {
+            killed.kill().unwrap();
+        } else {
             let status = array.status();
             let servers = items(&status["lock_servers"]);
-            if let Some(pid) = servers.get(killed % servers.len().max(1)).and_then(|server| server["pid"].as_u64())
-                && killed < 3
-            {
-                signal(pid as u32, Signal::KILL);
-                killed += 1;
-            }
+            signal(number(&servers[round / 2 % servers.len()]["pid"]) as u32, Signal::KILL);
         }
-        assert!(killed > 0, "the lock server was killed");
-    });
-    assert!(table.iter().all(|cell| cell.lock().unwrap().0 == 0));
-}
-
-/// Notes a holder, who must be alone unless all share.
-fn enter(table: &[Mutex<(u32, bool)>], range: std::ops::Range<u64>, mode: LockMode) {
-    for cell in range {
-        let mut cell = table[cell as usize].lock().unwrap();
-        let exclusive = mode == LockMode::Exclusive;
-        assert!(cell.0 == 0 || !(exclusive || cell.1), "two programs have conflicting locks");
-        *cell = (cell.0 + 1, exclusive);
+        assert_eq!(killed.wait().unwrap().success(), !kills_holder);
+        note(&mut histories, &its_notes, alive);
+        assert!(other.wait().unwrap().success());
+        note(&mut histories, &notes, None);
     }
-}
-
-fn leave(table: &[Mutex<(u32, bool)>], range: std::ops::Range<u64>) {
-    range.for_each(|cell| table[cell as usize].lock().unwrap().0 -= 1);
+    let longest = check_ranges(&histories, LEASE_DEFAULT + Duration::from_secs(2));
+    let longest = longest.unwrap_or_else(|fault| panic!("{fault}"));
+    let total: usize = histories.iter().map(RangeHistory::len).sum();
+    assert!(total > locks * rounds, "the others had theirs: {total}");
+    println!("{total} locks; the longest wait took {longest:?}");
 }
 
 #[test]
