@@ -334,15 +334,17 @@ impl LockEngine {
         fenced.into_iter().for_each(|host| self.end_fenced(now, host));
     }
 
-    /// Ends the session of a host that no device serves any more. A host of a file system may keep what it has read under cached locks, until
-    /// by its own clock it was not answered for most of a lease. Others are granted these when it has surely dropped that.
+    /// Ends the session of a host that no device serves any more. Until by its own clock it was not answered for most of a lease, a host of a
+    /// file system may keep what it has read under cached locks, and programs may rely on ranges. Others are granted these after that.
     fn end_fenced(&mut self, now: Time, host: Generation) {
         let session = &self.sessions[&host];
-        if self.of_volumes || now.since(session.last_heard) > self.settings.host_lease {
+        let outlasts = |held: &HeldLock| held.cached && (held.in_parts || !self.of_volumes);
+        let is_forgotten = self.of_volumes && !session.lock_ids.values().any(outlasts);
+        if is_forgotten || now.since(session.last_heard) > self.settings.host_lease {
             return self.forget(now, host);
         }
         let name = |lock_id: &u64| LockName { host, lock_id: *lock_id };
-        let is_kept = |lock_id: &u64, held: &HeldLock| held.cached && self.is_held(name(lock_id));
+        let is_kept = |lock_id: &u64, held: &HeldLock| outlasts(held) && self.is_held(name(lock_id));
         // First those that wait: they must not be granted.
         let ended = session.lock_ids.iter().filter(|(lock_id, held)| !is_kept(lock_id, held));
         let mut ended: Vec<_> = ended.map(|(lock_id, _)| name(lock_id)).collect();

@@ -129,7 +129,12 @@ fn shown(told: &Story, event: EngineEvent) -> String {
 
 /// Tells a story in which three hosts are known and listed.
 fn tell(story: &[(&str, &str)]) {
-    let engine = LockEngine::new(settings(), false, settings().lock_eviction);
+    tell_of(false, story);
+}
+
+/// The same, of an engine of volumes or of a file system.
+fn tell_of(volumes: bool, story: &[(&str, &str)]) {
+    let engine = LockEngine::new(settings(), volumes, settings().lock_eviction);
     let mut told = Story { engine, now: Time(1_000_000_000), in_parts: BTreeSet::new() };
     for (host, generation) in &HOSTS[..3] {
         told.call(&format!("hear {host}"));
@@ -238,6 +243,26 @@ fn cached_locks_of_a_fenced_host_go_to_others_a_lease_after_it_was_heard() {
         ("hear c", ""),
         ("pass 700", "b2 at last, list"),
     ]);
+}
+
+#[test]
+fn ranges_of_a_fenced_host_of_volumes_go_to_others_a_lease_after_it_was_heard_and_its_other_locks_at_once() {
+    tell_of(
+        true,
+        &[
+            ("a1 X 0 8 parts 0", "a1 X 0 8"),
+            ("a2 X 8 8 cached", "a2"),
+            ("b1 X 0 8", "b1 waits, recall a1: X 0 8"),
+            ("b2 X 8 8", "b2 waits, revoke a[2]"),
+            ("fenced a", "b2 at last"),
+            ("pass 3900", ""),
+            ("hear b", ""),
+            ("hear c", ""),
+            ("pass 700", "b1 at last, list"),
+            ("c1 X 20 8 cached", "c1"),
+            ("fenced c", "list"),
+        ],
+    );
 }
 
 #[test]
