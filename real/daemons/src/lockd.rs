@@ -149,7 +149,10 @@ async fn may_hold(control: &ControlPlane, start: Generation, leases: Leases) -> 
                 );
             }
             if !left.is_empty() {
-                tracing::warn!("the lock server has lost its list of hosts: {} hosts may hold locks", left.len());
+                tracing::warn!(
+                    "the lock server has no list of hosts, because it is new or its file was lost: {} hosts may hold locks",
+                    left.len()
+                );
             }
             return Ok(left);
         }
