@@ -10,7 +10,9 @@ pub fn table(rows: &[Vec<String>]) -> String {
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let line = |row: &Vec<String>| {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        // The width of a format has 16 bits.
+        let padded = |cell: &String, width: usize| cell.clone() + &" ".repeat(width - cell.chars().count());
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| padded(cell, *width)).collect();
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
@@ -23,5 +25,7 @@ mod tests {
         let rows =
             [["a", "bb"], ["ccc", "d"], ["a\nb", "\u{1b}[2J\t\u{202e}"]].map(|row| row.map(str::to_string).to_vec());
         assert_eq!(super::table(&rows), "a     bb\nccc   d\na\\nb  \\u{1b}[2J\\t\\u{202e}\n");
+        let long = [["x".repeat(70_000), "y".into()], ["z".into(), "y".into()]].map(|row| row.to_vec());
+        assert_eq!(super::table(&long).len(), 2 * 70_004);
     }
 }

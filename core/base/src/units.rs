@@ -11,7 +11,11 @@ pub struct SizeError {
 
 impl fmt::Display for SizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is not a size: write a number and a unit, such as 4096, 64KiB, 512M or 10GiB", self.text)
+        write!(
+            f,
+            "'{}' is not a number of bytes: write a number and a unit, such as 4096, 64KiB, 512M or 10GiB",
+            self.text
+        )
     }
 }
 
@@ -36,7 +40,8 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
         None => number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).ok_or_else(error),
         Some(_) => {
             let value = number.parse::<f64>().map_err(|_| error())? * (1u64 << shift) as f64;
-            if value >= u64::MAX as f64 { Err(error()) } else { Ok(value as u64) }
+            // A fraction of a byte would be cut off silently.
+            if value >= u64::MAX as f64 || value.fract() != 0.0 { Err(error()) } else { Ok(value as u64) }
         }
     }
 }
@@ -75,7 +80,7 @@ mod tests {
         assert_eq!(parse_size("64KiB"), Ok(65_536));
         assert_eq!(parse_size("1.5 GiB"), Ok(3 << 29));
         assert_eq!(parse_size("2t"), Ok(2 << 40));
-        for wrong in ["", "x", "12q", "-1", "1e3", "99999999P", "1..2"] {
+        for wrong in ["", "x", "12q", "-1", "1e3", "99999999P", "1..2", "1.5", "1.0001KiB"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
     }

@@ -14,7 +14,7 @@ use braid_layout::VolumeDescription;
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
 use braid_machine::{
     ArrayRequest, HostEffects, HostError, HostInput, HostMachine, HostOutcome, HostRequest, HostSuccess, Ignored,
-    Input, JobRequest, Machine, NoDisk, ObjectsRequest, OpId, VolumeRequest,
+    Input, JobRequest, Machine, NoDisk, ObjectsRequest, OpId, RangesRequest, VolumeRequest,
 };
 use braid_membership::client::MonitorClient;
 use braid_transactions::{
@@ -261,7 +261,9 @@ impl Host {
             HostRequest::Objects(ObjectsRequest::Await { device, object, name, seen, patience }) => {
                 self.start_objects(now, op, device, RequestContent::Change { object, name, seen }, patience, out);
             }
-            HostRequest::Ranges(_) if self.is_fenced() => out.reply(op, Err(HostError::Fenced)),
+            HostRequest::Ranges(request) if self.is_fenced() && !matches!(request, RangesRequest::Unlock { .. }) => {
+                out.reply(op, Err(HostError::Fenced))
+            }
             HostRequest::Ranges(request) => self.lock_ranges(now, out, |locks, cx| locks.start(cx, op, request)),
             HostRequest::Array(ArrayRequest::Disconnect) => {
                 self.lock_ranges(now, out, |locks, cx| locks.end_all(cx, &HostError::Disconnecting));
@@ -384,7 +386,7 @@ impl Host {
         let (requests, mut ctx) = self.requests(now, out);
         requests.objects.end_all(&mut ctx, &HostError::Fenced);
         self.coordinate(now, out, Coordinator::on_fenced);
-        self.lock_ranges(now, out, |locks, cx| locks.end_all(cx, &HostError::Fenced));
+        self.lock_ranges(now, out, Locks::lose_all);
     }
 
     /// The next timer of the host or its parts.

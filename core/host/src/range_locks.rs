@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A lock is lost if its server does not know it any more after a restart, or answered no heartbeat of most of a lease: then it may presume this
-//! host dead.
+//! host dead. The same if this host is fenced. What other servers have granted for it stays until the program unlocks: until then it may not have
+//! noticed.
 //!
 //! A lock that is being promoted yields to others that want it, so that two programs that promote do not wait for each other. The answer
 //! says so: `kept` is false, and what the program knew of the ranges may have changed.
@@ -57,6 +58,8 @@ struct Survey {
 struct RangeLock {
     /// The request that waits for it. None: it is locked.
     asked: Option<Asked>,
+    /// Why it is lost, since the program was told or not.
+    lost: Option<HostError>,
     /// Another program wants some of it, and no request was answered with that.
     is_recalled: bool,
     /// Requests that wait for that.
@@ -135,10 +138,9 @@ impl Locks {
             let lost: BTreeSet<_> = lost.copied().collect();
             let silent = HostError::LockServerSilent { server, waited: cx.settings.host_lease };
             // Those that wait for other servers were not told that they have it.
-            for (why, is_locked) in [(HostError::LockLost, true), (silent, false)] {
-                let ends = |lock, range: &RangeLock| lost.contains(&lock) && range.is_locked() == is_locked;
-                self.ranges.end(self.client.of_part(PROGRAMS), cx, &why, ends);
-            }
+            let waits = |lock, range: &RangeLock| lost.contains(&lock) && !range.is_locked();
+            self.ranges.end(self.client.of_part(PROGRAMS), cx, &silent, waits);
+            lost.iter().for_each(|lock| self.ranges.lose(cx, *lock, &HostError::LockLost));
         }
         self.on_events(cx);
     }
@@ -151,7 +153,16 @@ impl Locks {
         self.on_events(cx);
     }
 
-    /// The host is fenced, or disconnects: all locks are over.
+    /// The host is fenced: nothing is granted any more, and all locks are lost.
+    pub fn lose_all(&mut self, cx: &mut Ctx) {
+        self.ranges.end(self.client.of_part(PROGRAMS), cx, &HostError::Fenced, |_, lock| !lock.is_locked());
+        let locked: Vec<_> = self.ranges.locks.keys().copied().collect();
+        locked.into_iter().for_each(|lock| self.ranges.lose(cx, lock, &HostError::Fenced));
+        self.end_surveys(cx, &HostError::Fenced, |_| true);
+        self.on_events(cx);
+    }
+
+    /// The host disconnects: all locks are over.
     pub fn end_all(&mut self, cx: &mut Ctx, why: &HostError) {
         self.ranges.end(self.client.of_part(PROGRAMS), cx, why, |_, _| true);
         self.end_surveys(cx, why, |_| true);
@@ -192,7 +203,8 @@ impl RangeLocks {
         over: Option<u64>,
         wait: Option<Duration>,
     ) {
-        let is_over_held = |over| self.locks.get(&over).is_some_and(RangeLock::is_locked);
+        let is_over_held =
+            |over| self.locks.get(&over).is_some_and(|it: &RangeLock| it.is_locked() && it.lost.is_none());
         if !programs.has_servers() {
             return cx.out.reply(op, Err(HostError::NoLockServer));
         }
@@ -210,14 +222,14 @@ impl RangeLocks {
             self.timers.set(self.last, cx.now.time.after(wait));
         }
         let asked = Some(Asked { op, since: cx.now.time, over, kept: true });
-        self.locks.insert(self.last, RangeLock { asked, is_recalled: false, listeners: Vec::new() });
+        self.locks.insert(self.last, RangeLock { asked, lost: None, is_recalled: false, listeners: Vec::new() });
         programs.acquire(cx, self.last, Wanted { over: over.into_iter().collect(), ..wanted });
     }
 
     fn unlock(&mut self, programs: PartLocks, cx: &mut Ctx, op: OpId, lock: u64) {
-        let result = match self.locks.contains_key(&lock) {
-            true => Ok(HostSuccess::Done),
-            false => Err(HostError::NoSuchLock),
+        let result = match self.locks.get(&lock) {
+            Some(known) => known.lost.clone().map_or(Ok(HostSuccess::Done), Err),
+            None => Err(HostError::NoSuchLock),
         };
         self.remove(programs, cx, lock, &HostError::NoSuchLock);
         cx.out.reply(op, result);
@@ -227,7 +239,9 @@ impl RangeLocks {
         let Some(known) = self.locks.get_mut(&lock) else {
             return cx.out.reply(op, Err(HostError::NoSuchLock));
         };
-        if std::mem::take(&mut known.is_recalled) {
+        if let Some(why) = &known.lost {
+            cx.out.reply(op, Err(why.clone()));
+        } else if std::mem::take(&mut known.is_recalled) {
             cx.out.reply(op, Ok(HostSuccess::Done));
         } else if known.listeners.len() < limits::OPERATIONS_MAX {
             known.listeners.push(op);
@@ -243,7 +257,7 @@ impl RangeLocks {
                 Event::Delayed { .. } => {}
                 Event::Revoked { holder } => self.on_recalled(programs.reborrow(), cx, holder),
                 Event::Denied { holder, .. } => self.remove(programs.reborrow(), cx, holder, &HostError::Busy),
-                Event::Lost { holder } => self.remove(programs.reborrow(), cx, holder, &HostError::LockLost),
+                Event::Lost { holder } => self.lose(cx, holder, &HostError::LockLost),
             }
         }
     }
@@ -270,6 +284,19 @@ impl RangeLocks {
             (promoting.over, promoting.kept) = (None, false);
             self.remove(programs, cx, lock, &HostError::NoSuchLock);
         }
+    }
+
+    /// A lock is lost. Its program is told, and unlocks when it relies on it no more.
+    fn lose(&mut self, cx: &mut Ctx, lock: u64, why: &HostError) {
+        let Some(lost) = self.locks.get_mut(&lock).filter(|lost| lost.is_locked() && lost.lost.is_none()) else {
+            return;
+        };
+        lost.lost = Some(why.clone());
+        for op in std::mem::take(&mut lost.listeners) {
+            cx.out.reply(op, Err(why.clone()));
+        }
+        let promoting = self.locks.values_mut().filter_map(|other| other.asked.as_mut());
+        promoting.filter(|asked| asked.over == Some(lock)).for_each(|asked| asked.kept = false);
     }
 
     fn refuse_overdue(&mut self, mut programs: PartLocks, cx: &mut Ctx) {

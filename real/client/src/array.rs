@@ -5,7 +5,7 @@ use crate::files::{Files, FilesError, Mount};
 use crate::space::Space;
 use crate::volume::Volume;
 use braid_base::{FileSystemId, Generation};
-use braid_control::ControlPlane;
+use braid_control::{ControlError, ControlPlane, Moment};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, HostSuccess, VolumeRequest};
 use braid_session::{DROPPED_END_WAIT, Session, SessionError, Spaces, VolumeRegistry};
@@ -259,6 +259,23 @@ impl Array {
                 Ok::<(), SessionError>(())
             });
             want.await.map_err(Error::from)
+        })
+        .await
+    }
+
+    /// A generation that no host has had, and none will have. It is higher than all that were given before.
+    pub(crate) async fn unused_generation(&self) -> Result<u32, Error> {
+        let (inner, waited) = (self.inner.clone(), self.deadline);
+        self.on_thread(async move {
+            let leases = inner.control.leases();
+            let taken = async {
+                let generation = leases.take_generation("fencing token".to_string(), Moment::now()).await?;
+                leases.release(generation).await.map(|()| generation.0)
+            };
+            match tokio::time::timeout(waited, taken).await {
+                Ok(taken) => taken.map_err(|error: ControlError| SessionError::from(error).into()),
+                Err(_) => Err(Error::TimedOut { waited }),
+            }
         })
         .await
     }

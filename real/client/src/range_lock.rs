@@ -6,9 +6,11 @@ use crate::array::Array;
 use crate::error::Error;
 use crate::range_part::Parts;
 use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
-use braid_machine::{HostSuccess, RangesRequest};
+use braid_machine::{ArrayRequest, HostSuccess, RangesRequest};
 use braid_wire::{LockExtent, LockMode};
+use std::future::poll_fn;
 use std::ops::Range;
+use std::task::Poll;
 use std::time::Duration;
 
 /// How long a host may take to give up a range that none of its programs uses.
@@ -27,8 +29,8 @@ pub struct Ranges {
 /// A lock of a range. It ends when it is dropped, or with [`RangeLock::unlock`]. This host keeps the range until another host wants it: so
 /// the next lock of it here needs no message.
 ///
-/// The lock is lost if this host is fenced, because it was silent for longer than the lease: [`RangeLock::recalled`] then fails. Writes to
-/// the array are refused from then on; for other effects, pass [`RangeLock::token`] on.
+/// The lock is lost if this host is fenced, or does not hear a lock server for most of a lease: [`RangeLock::recalled`] then fails. Other programs
+/// are granted the range soon after, so stop what relies on it first. For effects that may come late, pass [`RangeLock::token`] on.
 #[derive(Debug)]
 pub struct RangeLock {
     ranges: Ranges,
@@ -53,11 +55,12 @@ impl Ranges {
         Ranges { width: bytes, ..self }
     }
 
-    /// Locks a range of bytes. Waits for at most the deadline of the array's handle. Requests are granted in the order in which they come.
+    /// Locks a range of bytes. Waits for at most the deadline of the array's handle. A lock server grants requests in the order in which they come.
     ///
     /// # Errors
-    /// [`Error::RangeTaken`] if others hold some of it until the deadline; [`Error::OutOfRange`] for an empty range, or one that ends after
-    /// 2^52 bytes.
+    /// [`Error::RangeTaken`] if others hold some of it until the deadline; [`Error::OutOfRange`] for an empty range, or one that ends at 2^52
+    /// or above. [`HostError::LockServerSilent`](braid_machine::HostError::LockServerSilent) if a lock server does not answer, or this process
+    /// was suspended and has not heard it since.
     pub async fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<RangeLock, Error> {
         self.array.want_lock_servers().await?;
         Ok(self.clone().acquire(range, mode, None, self.array.deadline()).await?.0)
@@ -114,9 +117,24 @@ impl RangeLock {
         self.mode
     }
 
-    /// A fencing token: the generation of this host. When the lock is lost, the array has fenced this generation.
-    pub fn token(&self) -> u32 {
-        self.ranges.array.generation()
+    /// A fencing token: a number that is higher than the tokens of all locks that had to end before this one was granted, on any host. It protects
+    /// what refuses lower tokens than the highest that it has seen, for instance objects with a
+    /// [`Fence`](crate::recipes::fencing_token::Fence). Ask for it once: it is a new one each time.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`], [`Error::LockLost`]: the lock is lost. [`Error::TimedOut`] after the deadline of the array's handle.
+    pub async fn token(&self) -> Result<u32, Error> {
+        let array = &self.ranges.array;
+        let token = array.unused_generation().await?;
+        // A token of a lock that was lost before could be higher than that of the next holder. The host answers in the order of the requests.
+        let mut answered = std::pin::pin!(array.call(ArrayRequest::Membership));
+        let mut recalled = std::pin::pin!(self.recalled());
+        poll_fn(|context| match (recalled.as_mut().poll(context), answered.as_mut().poll(context)) {
+            (Poll::Ready(Err(error)), _) => Poll::Ready(Err(error)),
+            (_, Poll::Ready(_)) | (Poll::Ready(Ok(())), _) => Poll::Ready(Ok(token)),
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+        })
+        .await
     }
 
     /// Locks the same range in another mode. A weaker mode is granted at once. A stronger one is waited for, while the lock is kept. True if no

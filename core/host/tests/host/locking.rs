@@ -355,6 +355,9 @@ fn a_silent_lock_server_ends_the_locks_that_it_has_granted_and_no_others() {
     // It is heard again, and still knows this host: what is kept counts again.
     stage.grant(silent, 3, LockReply::Heartbeat { sent: stage.now.time });
     let back = range(&mut stage, piece, 1);
+    assert_eq!(stage.outcome(back), None, "the program may not have noticed that its lock is lost");
+    let unlocked = stage.ask(RangesRequest::Unlock { lock: other });
+    assert_eq!(stage.outcome(unlocked), Some(Err(HostError::LockLost)));
     locked(&mut stage, back);
     let survey = |server| {
         let (from, object, waiting) = (Default::default(), None, true);

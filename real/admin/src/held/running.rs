@@ -31,6 +31,8 @@ pub struct Running {
     supervisor: Child,
 }
 
+/// The code if the supervisor of a command was killed.
+pub const UNATTENDED: &str = "unattended";
 /// How long the supervisor may take to end all processes, before it is killed itself.
 const ENDING_WAIT: Duration = Duration::from_secs(1);
 
@@ -98,5 +100,5 @@ impl Drop for Running {
 fn unattended() -> Failure {
     let message =
         "the command's supervisor was killed, and processes of the command may still run: the hold was not released";
-    Failure::failed("unattended", message).hint("others can acquire it when its lease expires")
+    Failure::failed(UNATTENDED, message).hint("others can acquire it when its lease expires")
 }

@@ -4,13 +4,16 @@ use super::recipe::hold::{ITSELF, status_of_signal};
 use braid_admin::Failure;
 use braid_admin::held::HeldOutcome;
 use braid_admin::held::range::{of_range, run as run_under};
-use braid_admin::held::running::HeldCommand;
+use braid_admin::held::running::{HeldCommand, UNATTENDED};
 use braid_client::{Array, ArrayOptions, LockMode};
 use braid_terminal::arguments::{size, span};
 use braid_terminal::{Common, Signals};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// As long as the name of a file.
+const SPACE_BYTES_MAX: usize = 255;
 
 /// Lock ranges that programs on any hosts of the array share
 ///
@@ -27,10 +30,13 @@ pub enum Command {
 ///   braid lock range inventory 0 4KiB --exclusive -- ./update.sh
 ///   braid lock range inventory 1MiB 1MiB --shared --wait 5s -- ./report.sh
 ///
-/// BRAID_TOKEN contains a fencing token: the generation of this program's host. If the lock is lost, that generation is fenced: its writes
-/// to the array are refused, and the command is ended.
+/// BRAID_TOKEN contains a fencing token: a number that is higher than those of all locks that ended before this one was granted. Objects with a
+/// fence refuse lower ones (`braid recipe fence`); nothing else of what the command does is refused. If the lock is lost, because a lock server
+/// or this program was silent for too long or the host was fenced, the command and its processes are killed. Processes that a command leaves in
+/// the background when it ends go on without the lock.
 ///
-/// Exit status: that of the command, or 128 plus the signal that ended it; 124 if the range was not free in time; 125 if the lock was lost.
+/// Exit status: that of the command, or 128 plus the signal that ended it; 124 if the range was not free in time; 125 if the lock was lost;
+/// 126 or 127 if the command can't be started; 3 if a lock server does not answer; 1 and 2 for other errors.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 #[command(group = clap::ArgGroup::new("mode").required(true).args(["shared", "exclusive"]))]
@@ -60,10 +66,17 @@ pub struct Range {
 pub async fn run(Command::Range(range): Command, common: &Common) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
     let end = range.offset.checked_add(range.length).filter(|end| *end > range.offset);
-    let end = end.ok_or_else(|| Failure::usage("bad-range", "the range is empty, or ends too high"))?;
+    let end = end.ok_or_else(|| of_range(braid_client::Error::OutOfRange))?;
+    if range.space.is_empty() || range.space.len() > SPACE_BYTES_MAX {
+        let message = format!("the name of a space has 1 to {SPACE_BYTES_MAX} bytes");
+        return Err(Failure::usage("bad-space", message));
+    }
     let array = Array::connect(ArrayOptions::at(&common.array).name(format!("lock {}", range.space))).await?;
     let outcome = range.hold(&array, end, &mut signals).await;
-    array.close().await;
+    // Processes of the command may still run. So the host does not say that it is gone: others wait until its lease is over.
+    if !outcome.as_ref().is_err_and(|failure| failure.code == UNATTENDED) {
+        array.close().await;
+    }
     outcome
 }
 
@@ -81,7 +94,7 @@ impl Range {
             }
         };
         let command = HeldCommand { words: &self.command, itself: ITSELF };
-        Ok(match run_under(&lock, &command, &mut async || signals.which().await).await? {
+        Ok(match run_under(lock, &command, &mut async || signals.which().await).await? {
             HeldOutcome::Ended(status) => ExitCode::from(status.code().unwrap_or(1) as u8),
             HeldOutcome::AskedToEnd(signal) => status_of_signal(signal),
         })

@@ -26,9 +26,9 @@ pub enum Command {
 
 /// Fence a host: no device serves it any more, and it can't come back
 ///
-/// Returns when the fence is final: each of its writes has taken effect or never will, and its locks are free. Exit status 0 then, also if
-/// the host was fenced before or has ended; otherwise the command must be repeated. What the host serves ends: `braid nbd` and mounts end
-/// with an error, and `braid up` starts its host again.
+/// Returns when the fence is final: each of its writes has taken effect or never will. Its locks are free then, or a lease after it was heard
+/// last. Exit status 0, also if the host was fenced before or has ended; otherwise the command must be repeated. What the host serves ends:
+/// `braid nbd` and mounts end with an error, and `braid up` starts its host again.
 ///
 /// Examples: `braid host fence h17`, `braid host fence "nbd 10.0.0.5:10809"`
 #[derive(clap::Args)]
