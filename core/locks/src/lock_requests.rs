@@ -46,9 +46,14 @@ impl LockServer {
             }
             LockCommand::Survey { ticket, from, object, waiting } => {
                 let (locks, next) = self.engine.survey(now.time, from, object, waiting);
-                let survey = LockSurvey { locks, next, is_recovered: self.service == LockService::Serving };
+                let is_recovered = self.service == LockService::Serving;
+                let survey = LockSurvey { locks, next, is_recovered, leases: Vec::new() };
                 self.answer(host, LockReply::Surveyed { ticket, survey }, out);
             }
+            LockCommand::Lease { lease } => {
+                self.refuse(LockName { host, lock_id: lease.number }, LockRefusal::Busy, out);
+            }
+            LockCommand::Dropped { .. } => self.ignore(Ignored::NotAwaited, out),
             LockCommand::Yield { lock_ids } => self.counters.yields += self.give_back(now, host, lock_ids, out),
         }
     }

@@ -20,7 +20,7 @@ use bytes::Bytes;
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"BRAD";
 /// The version of the protocol. The crate's documentation has the history.
-pub const VERSION: u16 = 14;
+pub const VERSION: u16 = 15;
 /// Bytes of a frame before its description.
 pub const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = 56;

@@ -26,6 +26,8 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 15 | leases at lock servers: a host is told before another one gets an exclusive lock |
+//! | 14 | heartbeats to lock servers carry the time at which they were sent, and answers repeat it |
 //! | 13 | locks of ranges: granted wider than requested, called back in parts, promoted while they are held |
 //! | 12 | metadata servers of one file system with several shards speak to each other |
 //! | 11 | special files: named pipes, sockets and device files have names; file attributes have the number of a device |

@@ -503,7 +503,11 @@ impl Host {
                 }
                 (!unknown.is_empty()).then_some(LockCommand::Yield { lock_ids: unknown })
             }
-            LockReply::GrantedRange { .. } | LockReply::Recall { .. } | LockReply::Surveyed { .. } => {
+            LockReply::GrantedRange { .. }
+            | LockReply::Recall { .. }
+            | LockReply::Surveyed { .. }
+            | LockReply::Leased { .. }
+            | LockReply::Invalidate { .. } => {
                 panic!("it asks for none of this: {answer:?}")
             }
             LockReply::Refused { lock_id, .. } => self.forget(lock_id, LockPhase::Requested),

@@ -100,15 +100,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0e00 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0f00 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == hex(&format!("{ANSWER} 04 {TRANSACTION} 00")));
     let with_data = all.iter().position(|golden| !golden.payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "74f44058")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "589b7fb6")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "c681bd06")),
+        (0, header("32000000 00000000", host, device, "c574050f")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "7bdb363e")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "f6b7768e")),
     ] {
         let golden = &all[index];
         let frame = frame_of(golden.message());
@@ -199,10 +199,10 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("ShardBody", "0a 01".into(), 5),
         ("ShardQuestion", format!("0a 01 02 05000000 {TICKET}"), 4),
         ("ShardReply", format!("0a 01 03 05000000 {TICKET} 01"), 3),
-        ("LockCommand", LOCK_REQUEST.into(), 8),
+        ("LockCommand", LOCK_REQUEST.into(), 10),
         ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 4),
         ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),
-        ("LockReply", LOCK_ANSWER.into(), 9),
+        ("LockReply", LOCK_ANSWER.into(), 11),
         ("LockRefusal", format!("{LOCK_ANSWER} 05 {TICKET}"), 3),
         ("MonitorCommand", MONITOR_REQUEST.into(), 6),
         ("OwnershipRequest", format!("{MONITOR_REQUEST} 06 {TICKET} 0900"), 3),
