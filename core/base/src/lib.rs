@@ -62,7 +62,7 @@ pub use membership::{FenceTable, Member, MemberState, Membership};
 pub use ownership::Ownership;
 pub use pause::was_paused;
 pub use range::BlockRange;
-pub use range_division::{Acquisition, RangeDivision};
+pub use range_division::{Acquisition, Callbacks, RangeDivision};
 pub use range_table::RangeTable;
 pub use response_time::ResponseTime;
 pub use rng::Rng;

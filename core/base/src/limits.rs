@@ -1,6 +1,6 @@
 //! All bounds and default settings. A full table refuses with *busy*; it does not grow.
 
-use crate::{Backoff, RangeDivision};
+use crate::{Backoff, Callbacks, RangeDivision};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -198,6 +198,9 @@ pub struct Settings {
     /// How several lock servers divide the ranges of a space: likewise.
     #[serde(default)]
     pub range_division: RangeDivision,
+    /// Which hosts a lock server calls on to give back ranges.
+    #[serde(default)]
+    pub callbacks: Callbacks,
 }
 
 fn lock_extents_max() -> usize {
@@ -244,6 +247,7 @@ impl Default for Settings {
             lock_extents_max: LOCK_EXTENTS_MAX,
             stripes_per_lock_server: 16,
             range_division: RangeDivision::default(),
+            callbacks: Callbacks::default(),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Several lock servers: how they divide the ranges of a space among themselves, which all hosts must compute alike in every release; and how
-//! locks of several of them are acquired.
+//! locks of several of them are acquired. And which hosts a lock server calls on.
 
 use crate::units::{format_size, parse_size};
 use crate::{BlockRange, ObjectId, Rng};
@@ -30,6 +30,36 @@ impl Acquisition {
             Acquisition::Ordered => "ordered",
             Acquisition::Timeout => "timeout",
         }
+    }
+}
+
+/// Which hosts a lock server calls on to give back ranges that others want.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Callbacks {
+    /// Those that hold the ranges.
+    #[default]
+    Holder,
+    /// All hosts of the node groups of those (range-lock paper, section 3.1).
+    Group,
+}
+
+impl Callbacks {
+    pub const ALL: [Callbacks; 2] = [Callbacks::Holder, Callbacks::Group];
+}
+
+impl fmt::Display for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Callbacks::Holder { "holder" } else { "group" })
+    }
+}
+
+impl FromStr for Callbacks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Callbacks, String> {
+        let found = Callbacks::ALL.into_iter().find(|callbacks| callbacks.to_string() == text);
+        found.ok_or_else(|| format!("'{text}' is neither holder nor group"))
     }
 }
 

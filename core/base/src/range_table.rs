@@ -54,7 +54,7 @@ impl<K: Eq + Copy, V> RangeTable<K, V> {
     }
 
     /// All entries that share a block with `range`, ordered by first block.
-    pub fn overlapping(&self, range: BlockRange) -> impl Iterator<Item = (BlockRange, K, &V)> {
+    pub fn overlapping(&self, range: BlockRange) -> impl DoubleEndedIterator<Item = (BlockRange, K, &V)> {
         let from = (range.start + 1).saturating_sub(self.longest).min(range.end());
         self.by_start
             .range(from..range.end())

@@ -20,6 +20,7 @@
 //! A revoked lock is used by no further holder, so that the host that waits for it is not starved.
 
 mod cache;
+mod foresight;
 mod request;
 mod requests;
 mod server_links;
@@ -37,6 +38,7 @@ use braid_machine::{HostEffects, Ignored};
 use braid_wire::LockSurvey;
 use braid_wire::locking::{LockCommand, LockExtent, LockName, LockRefusal};
 use cache::Cache;
+use foresight::Recalled;
 use request::Request;
 use server_links::ServerLink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -55,6 +57,7 @@ pub struct LockClient {
     cache: Cache,
     /// Locks that are kept in parts, and of which other hosts want some that are in use here.
     leaving: BTreeSet<u64>,
+    recalled: Recalled,
     links: BTreeMap<LockServerId, ServerLink>,
     /// Keeps the holders of cached locks apart.
     local: LockTable<HolderId>,
@@ -136,6 +139,8 @@ braid_base::counters! {
     hits,
     /// Cached locks that a lock server called back.
     revocations,
+    /// Calls on this host's node group for ranges of which it has nothing.
+    vain_recalls,
 }
 
 /// A holder that has requested locks.
@@ -185,6 +190,7 @@ impl LockClient {
             requests: BTreeMap::new(),
             cache: Cache::default(),
             leaving: BTreeSet::new(),
+            recalled: Recalled::default(),
             links: BTreeMap::new(),
             local: LockTable::new(),
             turns: VecDeque::new(),
@@ -277,9 +283,10 @@ impl LockClient {
         match locked {
             Locked::Granted => true,
             Locked::Waits { blockers } => {
-                for blocker in blockers {
+                // Who promotes was here first, and keeps what it has.
+                for blocker in blockers.into_iter().filter(|held| !self.local.is_behind_promotion(holder, *held)) {
                     if self.holders[&blocker].retention.width().is_some() {
-                        self.tell_part(blocker, |holder| Event::Revoked { holder });
+                        self.events.push_back((blocker.part, Event::Revoked { holder: blocker.number }));
                     }
                 }
                 false

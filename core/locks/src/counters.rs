@@ -13,7 +13,7 @@ braid_base::counters! {
     waits,
     /// Revocations of locks, repetitions included.
     revocations,
-    /// Recalls of parts of locks, repetitions included.
+    /// Recalls of parts of locks, repetitions included; of node groups, one for each host that is told.
     recalls,
     /// Locks of which a host kept a part only.
     shrunk,

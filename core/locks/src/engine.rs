@@ -47,6 +47,8 @@ pub enum EngineEvent {
     Revoke { host: Generation, lock_ids: Vec<u64> },
     /// The host is to give back these parts of locks.
     Recall { host: Generation, wanted: Vec<LockPart> },
+    /// The host is to give back what it has of these ranges, if it has any: another host of its node group has.
+    RecallGroup { host: Generation, object: ObjectId, extents: Vec<LockExtent> },
     /// The host is to be fenced.
     Doom { host: Generation, cause: FenceCause },
     /// Other [hosts](LockEngine::listed) than before may hold locks.

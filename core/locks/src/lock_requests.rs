@@ -23,8 +23,8 @@ impl LockServer {
                 let asked = LockDetails::whole(object, extents, LockTerm::Transaction { impatient: true });
                 self.on_lock_over(now, LockName { host, lock_id }, asked, &over, start, out);
             }
-            LockCommand::LockRange { lock_id, object, extents, width, over } => {
-                let asked = LockDetails { object, extents, term: LockTerm::Cached, in_parts: true, width, over };
+            LockCommand::LockRange { lock_id, object, extents, width, ahead, over } => {
+                let asked = LockDetails { object, extents, term: LockTerm::Cached, in_parts: true, width, ahead, over };
                 self.on_lock(now, LockName { host, lock_id }, asked, start, out);
             }
             LockCommand::Shrink { rest } => {
@@ -192,7 +192,8 @@ impl LockServer {
 
 fn is_sound(asked: &LockDetails) -> bool {
     let sound = |position: u16| usize::from(position) < limits::DEVICES_MAX;
-    let count = asked.extents.len();
-    (1..=limits::EXTENTS_MAX).contains(&count)
-        && asked.extents.iter().all(|extent| sound(extent.position) && !extent.range.is_empty())
+    let count = asked.extents.len() + asked.ahead.len();
+    !asked.extents.is_empty()
+        && count <= limits::EXTENTS_MAX
+        && asked.extents.iter().chain(&asked.ahead).all(|extent| sound(extent.position) && !extent.range.is_empty())
 }

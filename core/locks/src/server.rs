@@ -272,6 +272,10 @@ impl LockServer {
                         self.answer(host, LockReply::Recall { wanted: batch.to_vec() }, out);
                     }
                 }
+                EngineEvent::RecallGroup { host, object, extents } => {
+                    self.counters.recalls += 1;
+                    self.answer(host, LockReply::RecallGroup { object, extents }, out);
+                }
                 EngineEvent::Doom { host, cause } => {
                     self.counters.evicted += u64::from(cause == FenceCause::KeepsLocks);
                     self.fencing.add(host, cause);

@@ -64,8 +64,9 @@ pub struct LockDetails {
     pub term: LockTerm,
     /// Cached locks only: it is called back in parts.
     pub in_parts: bool,
-    /// If it is granted at once, its only extent may be longer on either side by so many blocks.
+    /// If it is granted at once: its only extent may be longer by so many blocks, and these belong to it, too, as far as each is free.
     pub width: u64,
+    pub ahead: Vec<LockExtent>,
     /// Locks of its host that do not count: it is granted over them.
     pub over: Vec<u64>,
 }
@@ -73,7 +74,7 @@ pub struct LockDetails {
 impl LockDetails {
     /// A lock as it was requested before there were locks of ranges.
     pub fn whole(object: ObjectId, extents: Vec<LockExtent>, term: LockTerm) -> LockDetails {
-        LockDetails { object, extents, term, in_parts: false, width: 0, over: Vec::new() }
+        LockDetails { object, extents, term, in_parts: false, width: 0, ahead: Vec::new(), over: Vec::new() }
     }
 }
 

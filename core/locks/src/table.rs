@@ -211,28 +211,27 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         }
     }
 
-    /// The longest range around that of an extent which conflicts with no other lock, held or waiting, with at most `most` blocks more on
-    /// either side. Among many locks it is the range itself.
-    pub fn widest(&self, object: ObjectId, extent: &LockExtent, most: u64) -> BlockRange {
-        let range = extent.range;
-        let (start, end) = (range.start.saturating_sub(most), range.end().saturating_add(most));
-        let around = LockExtent { range: BlockRange::between(start, end), ..*extent };
-        let (mut free, mut seen) = ((start, end), 0);
-        for among in [&self.held, &self.waiting] {
-            let crowded = among.search(object, &[around], usize::MAX, |other| {
+    /// By how many blocks, `most` at most, an extent can be longer at its end without a conflict with another lock, held or waiting. Among many
+    /// locks by none.
+    pub fn free_behind(&self, object: ObjectId, extent: &LockExtent, most: u64) -> u64 {
+        let end = extent.range.end();
+        let range = BlockRange::between(extent.range.start, end.saturating_add(most));
+        let (mut free, mut seen) = (range.end() - end, 0);
+        let crowded = [&self.held, &self.waiting].iter().any(|among| {
+            let found = among.search(object, &[LockExtent { range, ..*extent }], usize::MAX, |other| {
                 seen += 1;
-                if other.range.end() <= range.start {
-                    free.0 = free.0.max(other.range.end());
-                } else if other.range.start >= range.end() {
-                    free.1 = free.1.min(other.range.start);
-                }
-                if seen > WIDENED_AMONG_MAX || other.range.overlaps(range) { Break(()) } else { Continue(()) }
+                free = free.min(other.range.start.saturating_sub(end));
+                if seen > WIDENED_AMONG_MAX || free == 0 { Break(()) } else { Continue(()) }
             });
-            if crowded.is_break() {
-                return range;
-            }
-        }
-        BlockRange::between(free.0, free.1)
+            found.is_break()
+        });
+        if crowded { 0 } else { free }
+    }
+
+    /// True if extents conflict with no other lock, held or waiting.
+    pub fn is_free(&self, object: ObjectId, extents: &[LockExtent]) -> bool {
+        let in_the_way = |among: &&ByMode<Owner>| among.any(object, extents, usize::MAX, |_| true);
+        ![&self.held, &self.waiting].iter().any(in_the_way)
     }
 
     /// The extents of a lock, held or waiting.
@@ -240,8 +239,9 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         self.owners.get(&owner).map(|owned| (owned.object, owned.extents.as_slice()))
     }
 
-    /// The extents of later locks that wait for the lock of `owner`: `most` at most.
-    pub fn wanted_extents(&self, owner: Owner, most: usize) -> Vec<LockExtent> {
+    /// The extents of later locks that wait for the lock of `owner`, each with its owner. Those that wait for its promotion do not count: they
+    /// get nothing before that one.
+    pub fn wanted_extents(&self, owner: Owner) -> Vec<(Owner, LockExtent)> {
         let Some(owned) = self.owners.get(&owner).filter(|_| self.waiting_locks > 0) else { return Vec::new() };
         let mut later = Vec::new();
         self.waiting.each(owned.object, &owned.extents, |other| {
@@ -249,9 +249,22 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
                 later.push(other.owner);
             }
         });
-        let extents = in_order(later).into_iter().flat_map(|other| &self.owners[&other].extents);
-        let conflicts = |other: &&LockExtent| owned.extents.iter().any(|held| held.conflicts(other));
-        extents.filter(conflicts).take(most).copied().collect()
+        let later = in_order(later).into_iter().filter(|other| !self.is_behind_promotion(*other, owner));
+        let extents = later.flat_map(|other| self.owners[&other].extents.iter().map(move |extent| (other, *extent)));
+        extents.filter(|(_, other)| owned.extents.iter().any(|held| held.conflicts(other))).collect()
+    }
+
+    /// True if the lock of `later` waits for one that belongs together with that of `owner`, and waits, too.
+    pub fn is_behind_promotion(&self, later: Owner, owner: Owner) -> bool {
+        let (Some(waiting), Some(beside)) = (self.owners.get(&later), self.beside.get(&owner)) else { return false };
+        beside.iter().any(|other| {
+            let promoted = &self.owners[other];
+            let conflicts = |extent: &LockExtent| waiting.extents.iter().any(|other| other.conflicts(extent));
+            (promoted.state, promoted.object) == (LockState::Waiting, waiting.object)
+                && promoted.arrival < waiting.arrival
+                && !self.are_beside(later, *other)
+                && promoted.extents.iter().any(conflicts)
+        })
     }
 
     /// The state of `owner`'s lock, if it has one.

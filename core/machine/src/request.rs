@@ -250,7 +250,7 @@ pub enum RangesRequest {
         extents: Vec<LockExtent>,
         /// A lock of the same object that this one replaces: it is promoted or demoted.
         over: Option<u64>,
-        /// By how much this host may keep more than was asked for, on either side, for locks to come.
+        /// By how much this host may be granted more than was asked for, where locks to come can be foreseen.
         width: u64,
         /// How long to wait; none: without limit.
         wait: Option<Duration>,

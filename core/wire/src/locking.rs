@@ -110,8 +110,10 @@ pub enum LockCommand {
         lock_id: u64,
         object: ObjectId,
         extents: Vec<LockExtent>,
-        /// If the lock is granted at once, and has one extent: the most blocks by which this may be longer on either side.
+        /// If the lock is granted at once, and has one extent: the most blocks by which this may be longer at its end.
         width: u64,
+        /// If the lock is granted at once: extents that belong to it, too, as far as each is free.
+        ahead: Vec<LockExtent>,
         /// At most [`limits::COMMITS_PER_REQUEST_MAX`](braid_base::limits::COMMITS_PER_REQUEST_MAX).
         over: Vec<u64>,
     },
@@ -312,11 +314,13 @@ pub enum LockReply {
         /// Whether the request had to wait for another owner.
         waited: bool,
     },
-    /// The lock of ranges is granted, perhaps with a longer extent than was requested.
+    /// The lock of ranges is granted, perhaps with a longer extent, or with more of them, than was requested.
     GrantedRange { lock_id: u64, extents: Vec<LockExtent>, waited: bool },
     /// Unsolicited: other hosts want these extents, parts of which the host's locks cover. Give them back as soon as they are idle: all of it to a
     /// host that wants an exclusive lock, the exclusive right to one that wants to share.
     Recall { wanted: Vec<LockPart> },
+    /// The same, to each host of a *node group* (range-lock paper, section 3.1): some host of the group has locks that conflict with these extents.
+    RecallGroup { object: ObjectId, extents: Vec<LockExtent> },
     /// The lock is released.
     Unlocked { lock_id: u64 },
     /// Unsolicited: another host wants these locks; give them back as soon as they are idle.

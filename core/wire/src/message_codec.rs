@@ -341,7 +341,7 @@ wire_enum!(LockCommand {
     3 => Unlock { lock_id },
     4 => Yield { lock_ids },
     5 => LockOver { lock_id, object, extents, over },
-    6 => LockRange { lock_id, object, extents, width, over },
+    6 => LockRange { lock_id, object, extents, width, ahead, over },
     7 => Shrink { rest },
     8 => Survey { ticket, from, object, waiting },
     9 => Lease { lease },
@@ -361,6 +361,7 @@ wire_enum!(LockReply {
     9 => Surveyed { ticket, survey },
     10 => Leased { lease },
     11 => Invalidate { leases },
+    12 => RecallGroup { object, extents },
 });
 wire_enum!(MonitorCommand {
     1 => Renew { sent, silent, disk, bad_slots, failing, undecided, stamps },

@@ -49,8 +49,8 @@ impl Array {
 }
 
 impl Ranges {
-    /// The same ranges, of which this host keeps up to `bytes` more on either side of what a program locks, as long as no other host wants
-    /// them. Good for programs that lock one range after the other.
+    /// The same ranges, of which this host is granted up to `bytes` more than what a program locks, as long as no other host wants them. Good for
+    /// programs that lock ranges which follow each other, or have equal lengths and distances: fewer of them need a message.
     pub fn widened(self, bytes: u64) -> Ranges {
         Ranges { width: bytes, ..self }
     }
@@ -138,7 +138,7 @@ impl RangeLock {
     }
 
     /// Locks the same range in another mode. A weaker mode is granted at once. A stronger one is waited for, while the lock is kept. True if no
-    /// other program had the range in between; false if it had to be given to one that wanted it, too, so that what this program knew of it may
+    /// other program had the range in between; false if it had to be given to one that wanted it before, so that what this program knew of it may
     /// have changed. If the future is dropped, the lock may be over.
     ///
     /// # Errors

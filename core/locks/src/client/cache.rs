@@ -1,6 +1,6 @@
 //! The index of cached locks that a holder may use.
 
-use braid_base::{LockServerId, ObjectId, RangeTable};
+use braid_base::{BlockRange, LockServerId, ObjectId, RangeTable};
 use braid_wire::locking::{LockExtent, LockMode};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +52,12 @@ impl Cache {
             }
         }
         Some(used)
+    }
+
+    /// The extents that may be used and share blocks with a range, the last one first.
+    pub fn kept(&self, place: OfServer, position: u16, range: BlockRange) -> impl Iterator<Item = BlockRange> {
+        let table = self.by_place.get(&(place, position)).into_iter();
+        table.flat_map(move |table| table.overlapping(range).rev()).map(|(kept, _, _)| kept)
     }
 
     /// The numbers of cached lock requests that conflict with these extents.

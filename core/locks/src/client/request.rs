@@ -1,8 +1,9 @@
 //! A lock request of a host, and the lock that it leads to.
 
+use super::foresight::Foresight;
 use super::wanted::{HolderId, Retention};
 use braid_base::{Backoff, Generation, LockServerId, ObjectId};
-use braid_wire::locking::{LockExtent, LockTerm};
+use braid_wire::locking::{LockExtent, LockMode, LockTerm};
 use std::collections::BTreeSet;
 
 /// A lock, from when it is requested until its release is confirmed.
@@ -16,6 +17,10 @@ pub(super) struct Request {
     pub state: RequestState,
     /// What other hosts want of a lock that is kept in parts: no further holder may use it, and it is given back as soon as no holder does.
     pub recalled: Vec<LockExtent>,
+    /// What is asked for beyond the extents, of a lock that is kept in parts.
+    pub beyond: Foresight,
+    /// What was granted of that, and no holder has used. All of it goes together.
+    pub unused: Vec<LockExtent>,
     /// What is in the cache: any holder may use it.
     pub usable: Vec<LockExtent>,
     /// Holders that use the lock or wait for it.
@@ -56,6 +61,8 @@ impl Request {
             retention: Retention::Released,
             state,
             recalled: Vec::new(),
+            beyond: Foresight::default(),
+            unused: Vec::new(),
             usable: Vec::new(),
             users: BTreeSet::new(),
             retired: false,
@@ -69,6 +76,13 @@ impl Request {
     pub fn releasing(resend: Backoff, server: LockServerId, beside: Vec<u64>) -> Request {
         let request = Request::new(resend, server, ObjectId(0), Vec::new(), RequestState::Releasing);
         Request { retired: true, beside, ..request }
+    }
+
+    /// A holder uses these extents.
+    pub fn note_use(&mut self, extents: &[LockExtent]) {
+        if !self.unused.is_empty() {
+            self.unused = without(&self.unused, &whole(extents));
+        }
     }
 
     pub fn cached(&self) -> bool {
@@ -107,6 +121,11 @@ impl Request {
         assert!(self.users.contains(&holder), "a request knows its users: {number}, {holder:?}");
         assert_ne!(self.state, RequestState::Releasing, "a lock in use is not released: {number}");
     }
+}
+
+/// The same extents, exclusively.
+pub(super) fn whole(extents: &[LockExtent]) -> Vec<LockExtent> {
+    extents.iter().map(|extent| LockExtent { mode: LockMode::Exclusive, ..*extent }).collect()
 }
 
 /// What is left of some extents if nothing that conflicts with others is kept.

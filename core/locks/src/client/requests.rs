@@ -1,6 +1,7 @@
 //! Lock requests of a host: requested, granted, cached, revoked or recalled in parts, released. Each is sent again until it is answered.
 
-use super::request::{Request, RequestState, without};
+use super::foresight::Foresight;
+use super::request::{Request, RequestState, whole, without};
 use super::server_links::ServerLink;
 use super::wanted::HolderId;
 use super::{Ctx, Event, Holder, LockClient, LockTimer, Part, Retention};
@@ -27,7 +28,9 @@ impl LockClient {
         }
         let Some(used) = self.cache.covering((server, object), extents) else { return false };
         for number in &used {
-            self.requests.get_mut(number).expect("a cached lock has a request").users.insert(holder);
+            let request = self.requests.get_mut(number).expect("a cached lock has a request");
+            request.users.insert(holder);
+            request.note_use(extents);
         }
         self.holders.get_mut(&holder).expect("it needs locks").requests.extend(used);
         self.counters.hits += 1;
@@ -48,11 +51,13 @@ impl LockClient {
         if retention == Retention::Cached {
             self.drop_conflicting(server, object, &extents);
         } else if retention.caches() {
-            over = self.promoted(server, object, &extents);
+            // Holders of this host are kept apart here. Another host that wants one of these meanwhile gets it.
+            over = self.in_parts(server, object, &extents);
         }
+        let beyond = retention.width().map(|most| self.foresee(cx, server, object, &extents, most)).unwrap_or_default();
         let number = (cx.number)();
         let request = Request::new(cx.settings.resend(), server, object, extents, RequestState::Asked { impatient });
-        let request = Request { retention, users: [holder].into(), over, ..request };
+        let request = Request { retention, users: [holder].into(), over, beyond, ..request };
         self.requests.insert(number, request);
         let held = self.holders.get_mut(&holder).expect("just seen");
         held.requests.push(number);
@@ -76,8 +81,9 @@ impl LockClient {
         let command = match (request.state, request.term(heard)) {
             (RequestState::Held, _) => return,
             (RequestState::Releasing, _) => LockCommand::Unlock { lock_id },
-            (RequestState::Asked { .. }, LockTerm::Cached) if let Some(width) = request.retention.width() => {
-                LockCommand::LockRange { lock_id, object, extents, width, over: request.over.clone() }
+            (RequestState::Asked { .. }, LockTerm::Cached) if request.retention.width().is_some() => {
+                let (Foresight { width, ahead }, over) = (request.beyond.clone(), request.over.clone());
+                LockCommand::LockRange { lock_id, object, extents, width, ahead, over }
             }
             (RequestState::Asked { .. }, _) if !request.over.is_empty() => {
                 LockCommand::LockOver { lock_id, object, extents, over: request.over.clone() }
@@ -123,6 +129,12 @@ impl LockClient {
                 self.on_granted(cx, server, lock_id, Some(extents), waited);
             }
             LockReply::Recall { wanted } => self.on_recall(cx, server, wanted),
+            LockReply::RecallGroup { object, extents } => {
+                let held = self.in_parts(server, object, &extents).into_iter();
+                let wanted: Vec<_> = held.map(|lock_id| LockPart { lock_id, extents: extents.clone() }).collect();
+                self.counters.vain_recalls += u64::from(wanted.is_empty());
+                self.on_recall(cx, server, wanted);
+            }
             LockReply::Unlocked { lock_id } => {
                 let released = |held: &Request| (held.server, held.state) == (server, RequestState::Releasing);
                 if self.requests.get(&lock_id).is_some_and(released) {
@@ -182,7 +194,10 @@ impl LockClient {
             RequestState::Held | RequestState::Releasing => return cx.out.ignore(Ignored::NotAwaited),
         }
         request.state = RequestState::Held;
-        request.extents = extents.unwrap_or_else(|| std::mem::take(&mut request.extents));
+        if let Some(granted) = extents {
+            let asked = std::mem::replace(&mut request.extents, granted);
+            request.unused = without(&whole(&request.extents), &whole(&asked));
+        }
         let over = std::mem::take(&mut request.over);
         let users: Vec<_> = request.users.iter().copied().collect();
         self.timers.cancel(LockTimer::Resend(number));
@@ -413,9 +428,8 @@ impl LockClient {
         self.links.get_mut(&server).expect("it was asked")
     }
 
-    /// The locks of this host that a new request would conflict with. It is granted over them, since holders of this host are kept apart here.
-    /// Another host that wants one of them meanwhile gets it.
-    pub(super) fn promoted(&self, server: LockServerId, object: ObjectId, extents: &[LockExtent]) -> Vec<u64> {
+    /// The locks that this host keeps in parts and that conflict with these extents.
+    pub(super) fn in_parts(&self, server: LockServerId, object: ObjectId, extents: &[LockExtent]) -> Vec<u64> {
         let is_meant = |number: &u64| {
             let request = &self.requests[number];
             request.server == server && request.is_held() && request.retention.width().is_some()
@@ -453,8 +467,14 @@ impl LockClient {
             if request.server != server || request.retention.width().is_none() {
                 continue;
             }
-            let new = extents.into_iter().filter(|extent| !request.recalled.contains(extent));
-            request.recalled.extend(new.collect::<Vec<_>>());
+            let is_new = |extent: &LockExtent| !request.recalled.contains(extent);
+            let mut new: Vec<_> = extents.into_iter().filter(is_new).collect();
+            // What was foreseen here is wanted there.
+            if new.iter().any(|wanted| request.unused.iter().any(|unused| unused.conflicts(wanted))) {
+                new.append(&mut request.unused);
+            }
+            request.recalled.extend(new);
+            self.recalled.note(request.object, cx.now.time);
             let is_shattered = request.recalled.len() > LOCK_PART_EXTENTS_MAX;
             self.leaving.insert(lock_id);
             for user in self.users_of(lock_id, &self.requests[&lock_id].recalled) {

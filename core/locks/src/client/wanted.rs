@@ -46,7 +46,7 @@ pub enum Retention {
     /// They are cached for later holders, until they are revoked or their lease ends.
     Cached,
     /// They are cached until they are recalled, and what no other host wants is kept (range-lock paper: datalocks, and childlocks below
-    /// them). A lock of one extent may be granted wider by `width` blocks on either side.
+    /// them). Locks that follow each other, or with equal gaps, are granted together with up to `width` blocks that are likely to follow.
     CachedInParts { width: u64 },
 }
 

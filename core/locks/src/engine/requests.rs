@@ -6,9 +6,9 @@
 use super::{EngineEvent, EngineTimer, FenceCause, LockEngine};
 use crate::sessions::{FenceState, HeldLock, LockDetails, LockName, Session};
 use crate::table::{LockState, Locked};
-use braid_base::{BLOCK_BYTES, Generation, ObjectId, Time, limits};
+use braid_base::{BLOCK_BYTES, Callbacks, Generation, ObjectId, Time, limits};
 use braid_wire::{LOCK_PART_EXTENTS_MAX, LockExtent, LockPart, LockTerm};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What becomes of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Acceptance {
 impl LockEngine {
     /// A new request for a lock. If its host may not be granted anything yet, it is deferred until [`LockEngine::ask_deferred`], and the
     /// host is to be listed.
-    pub fn ask(&mut self, now: Time, name: LockName, asked: LockDetails, may_grant: bool) -> Acceptance {
+    pub fn ask(&mut self, now: Time, name: LockName, mut asked: LockDetails, may_grant: bool) -> Acceptance {
         let session = &self.sessions[&name.host];
         if session.deferred.iter().any(|(deferred, _)| *deferred == name.lock_id) {
             return Acceptance::InProgress;
@@ -40,6 +40,7 @@ impl LockEngine {
             self.enqueue(now, name, asked);
         } else {
             let session = self.sessions.get_mut(&name.host).expect("just seen");
+            asked.ahead.clear();
             session.deferred.push((name.lock_id, asked));
             session.listed = true;
             self.events.push_back(EngineEvent::Listed);
@@ -139,7 +140,14 @@ impl LockEngine {
         if let ([extent], 1..) = (&mut asked.extents[..], asked.width) {
             // The last byte of every range has a 64-bit offset.
             let room = (u64::MAX / BLOCK_BYTES as u64).saturating_sub(extent.range.end());
-            extent.range = self.table.widest(asked.object, extent, asked.width.min(room));
+            extent.range.count += self.table.free_behind(asked.object, extent, asked.width.min(room));
+        }
+        if !asked.ahead.is_empty() && self.table.is_free(asked.object, &asked.extents) {
+            asked.ahead.retain(|extent| self.table.is_free(asked.object, &[*extent]));
+            if self.has_room(&self.sessions[&name.host], asked.ahead.len()) {
+                self.count_extents(name.host, asked.ahead.len());
+                asked.extents.append(&mut asked.ahead);
+            }
         }
         let belongs = |other: LockName| other.host == name.host && asked.over.contains(&other.lock_id);
         let locked = if asked.over.is_empty() {
@@ -289,6 +297,8 @@ impl LockEngine {
     fn want_back(&mut self, now: Time, lock_ids: &[LockName]) {
         let of_hosts =
             lock_ids.chunk_by(|one, other| one.host == other.host).filter(|names| names[0].host != LockEngine::OWN);
+        let in_groups = self.settings.callbacks == Callbacks::Group;
+        let mut of_groups = Vec::new();
         for of_host in of_hosts {
             let host = of_host[0].host;
             let session = self.sessions.get_mut(&host).expect("a host that holds a lock has a session");
@@ -297,11 +307,38 @@ impl LockEngine {
             let is_new = |lock_id: &u64| session.wanted.insert(*lock_id) || session.lock_ids[lock_id].in_parts;
             let new = of_host.iter().map(|name| name.lock_id).filter(is_new);
             let new: Vec<_> = new.collect();
-            let cached = new.into_iter().filter(|lock_id| session.lock_ids[lock_id].cached).collect();
+            let cached = new.into_iter().filter(|lock_id| session.lock_ids[lock_id].cached);
+            let is_of_group = |lock_id: &u64| in_groups && session.lock_ids[lock_id].in_parts;
+            let (by_group, by_name): (Vec<_>, Vec<_>) = cached.partition(is_of_group);
+            of_groups.extend(by_group.into_iter().map(|lock_id| LockName { host, lock_id }));
             if self.timers.deadline_of(EngineTimer::Revoke(host)).is_none() {
                 self.timers.set(EngineTimer::Revoke(host), now.after(self.settings.resend_min));
             }
-            self.revoke(host, cached);
+            self.revoke(host, by_name);
+        }
+        self.recall_groups(&of_groups);
+    }
+
+    /// Calls on all hosts of the node groups of those that hold these locks of one object, or of several. In the range-lock paper, a mask of eight
+    /// bits says which groups these are (section 3.1). What a host does not give back is called back by name, like locks that it does not know.
+    fn recall_groups(&mut self, names: &[LockName]) {
+        let bit = |host: Generation| 1u8 << (host.0 % 8);
+        let mask = names.iter().fold(0, |mask, name| mask | bit(name.host));
+        let mut wanted: BTreeMap<ObjectId, BTreeSet<(LockName, LockExtent)>> = BTreeMap::new();
+        for name in names {
+            let (object, _) = self.table.extents(*name).expect("it is held");
+            wanted.entry(object).or_default().extend(self.table.wanted_extents(*name));
+        }
+        let served = |session: &Session| session.fence_state == FenceState::Served;
+        for (host, _) in self.sessions.iter().filter(|(host, session)| mask & bit(**host) != 0 && served(session)) {
+            for (object, wanted) in &wanted {
+                let by_others = wanted.iter().filter(|(name, _)| name.host != *host).map(|(_, extent)| *extent);
+                let extents: BTreeSet<_> = by_others.collect();
+                let extents: Vec<_> = extents.into_iter().take(LOCK_PART_EXTENTS_MAX).collect();
+                if !extents.is_empty() {
+                    self.events.push_back(EngineEvent::RecallGroup { host: *host, object: *object, extents });
+                }
+            }
         }
     }
 
@@ -327,9 +364,12 @@ impl LockEngine {
         if !whole.is_empty() {
             self.events.push_back(EngineEvent::Revoke { host, lock_ids: whole });
         }
-        let wanted = |lock_id| self.table.wanted_extents(LockName { host, lock_id }, LOCK_PART_EXTENTS_MAX);
-        let part = |lock_id| LockPart { lock_id, extents: wanted(lock_id) };
-        let parts: Vec<_> = in_parts.into_iter().map(part).collect();
+        let part = |lock_id| {
+            let wanted = self.table.wanted_extents(LockName { host, lock_id });
+            let extents = wanted.into_iter().map(|(_, extent)| extent).take(LOCK_PART_EXTENTS_MAX);
+            LockPart { lock_id, extents: extents.collect() }
+        };
+        let parts: Vec<_> = in_parts.into_iter().map(part).filter(|part| !part.extents.is_empty()).collect();
         if !parts.is_empty() {
             self.events.push_back(EngineEvent::Recall { host, wanted: parts });
         }

@@ -23,6 +23,8 @@ struct ClientHost {
     /// Holders and requests have numbers of their own.
     next_holder: u64,
     next_number: u64,
+    /// Where a program that proceeds in steps of two blocks is.
+    place: u64,
     fenced: bool,
     /// What is to be done in the next step.
     asked: Vec<(u64, Vec<LockExtent>, Vec<u64>)>,
@@ -64,6 +66,7 @@ impl ClientHost {
             holders: BTreeMap::new(),
             next_holder: 0,
             next_number: 0,
+            place: 0,
             fenced: false,
             asked: Vec::new(),
             ended: Vec::new(),
@@ -75,6 +78,9 @@ impl ClientHost {
         if self.rng.chance(1, 3) && self.holders.len() < 6 {
             let extents: Vec<_> = (0..self.rng.between(1, 3)).map(|_| self.any_extent()).collect();
             self.want(extents, Vec::new());
+        } else if self.rng.chance(1, 3) && self.holders.len() < 6 {
+            self.place = (self.place + 2) % (2 * BLOCKS);
+            self.want(extents(LockMode::Exclusive, &[(self.place, 1)]), Vec::new());
         }
         for (number, holder) in &self.holders {
             let is_promoting = self.asked.iter().any(|(_, _, over)| over.contains(number));

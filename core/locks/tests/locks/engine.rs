@@ -2,14 +2,17 @@
 //! ones, the first.
 //!
 //! `a1` is lock 1 of host a, and `own1` one of the process that contains the engine. `X 0 8` is exclusive, on eight blocks from block 0 on;
-//! `parts 4` says that it is called back in parts, and may be wider by four blocks; `over a1`, that it is a lock over `a1`.
+//! `parts 4` says that it is called back in parts, and may be longer by four blocks; `over a1`, that it is a lock over `a1`; `ahead 20 30`, that
+//! as many blocks from block 20 and from block 30 on belong to it, too, if they are free. Hosts a and d are of one node group.
 
 use crate::bench::*;
+use braid_base::Callbacks;
 use braid_locks::LockEngine;
 use braid_locks::engine::{Acceptance, EngineEvent, EngineTimer};
 use braid_locks::sessions::{LockDetails, LockName};
 
-const HOSTS: [(&str, Generation); 4] = [("a", ONE), ("b", TWO), ("c", THREE), ("own", LockEngine::OWN)];
+const HOSTS: [(&str, Generation); 5] =
+    [("a", ONE), ("b", TWO), ("c", THREE), ("d", Generation(ONE.0 + 8)), ("own", LockEngine::OWN)];
 
 struct Story {
     engine: LockEngine,
@@ -51,13 +54,15 @@ impl Story {
                 let in_parts = words.contains(&"parts");
                 let width = after("parts").map_or(0, |width| width.parse().expect("a width"));
                 let over = after("over").map(|lock| name_of(lock).lock_id).into_iter().collect();
+                let starts = words.iter().skip_while(|word| **word != "ahead").skip(1);
+                let ahead = starts.flat_map(|start| extents_of(&[mode, start, count])).collect();
                 match name_of(lock) {
                     LockName { host: LockEngine::OWN, lock_id } => {
                         self.engine.lock_own(self.now, lock_id, OBJECT, &extents);
                     }
                     name => {
                         self.in_parts.extend(in_parts.then_some(name));
-                        let asked = LockDetails { object: OBJECT, extents, term, in_parts, width, over };
+                        let asked = LockDetails { object: OBJECT, extents, term, in_parts, width, ahead, over };
                         assert_eq!(self.engine.ask(self.now, name, asked, true), Acceptance::Accepted);
                     }
                 }
@@ -122,6 +127,9 @@ fn shown(told: &Story, event: EngineEvent) -> String {
             let part = |part: &LockPart| format!("{}{}: {}", host(of), part.lock_id, extents_shown(&part.extents));
             format!("recall {}", wanted.iter().map(part).collect::<Vec<_>>().join(", "))
         }
+        EngineEvent::RecallGroup { host: of, extents, .. } => {
+            format!("recall {}: {}", host(of), extents_shown(&extents))
+        }
         EngineEvent::Doom { host: of, cause } => format!("doom {} {cause:?}", host(of)),
         EngineEvent::Listed => "list".into(),
     }
@@ -134,9 +142,13 @@ fn tell(story: &[(&str, &str)]) {
 
 /// The same, of an engine of volumes or of a file system.
 fn tell_of(volumes: bool, story: &[(&str, &str)]) {
-    let engine = LockEngine::new(settings(), volumes, settings().lock_eviction);
+    tell_among(3, LockEngine::new(settings(), volumes, settings().lock_eviction), story);
+}
+
+/// The same, of this engine and the first hosts.
+fn tell_among(hosts: usize, engine: LockEngine, story: &[(&str, &str)]) {
     let mut told = Story { engine, now: Time(1_000_000_000), in_parts: BTreeSet::new() };
-    for (host, generation) in &HOSTS[..3] {
+    for (host, generation) in &HOSTS[..hosts] {
         told.call(&format!("hear {host}"));
         told.call(&format!("{host}9 S 90 1"));
         told.engine.ask_deferred(told.now, |_| true);
@@ -292,29 +304,72 @@ fn hosts_that_keep_cached_locks_which_others_want_are_doomed_unless_they_are_par
 #[test]
 fn locks_of_ranges_are_widened_recalled_in_parts_and_promoted_while_they_are_held() {
     tell(&[
-        ("a1 X 100 10 parts 8", "a1 X 92 26"),
-        ("b1 S 120 10 parts 8", "b1 S 118 20"),
+        ("a1 X 100 10 parts 8", "a1 X 100 18"),
+        ("b1 S 120 10 parts 8", "b1 S 120 18"),
+        ("b3 S 94 2 parts 80", "b3 S 94 6"),
         // Only what is wanted goes; an exclusive lock that others share is kept shared.
-        ("b2 S 96 4 parts 8", "b2 waits, recall a1: S 96 4"),
-        ("shrink a1 X 92 4 S 96 4 X 100 18", "b2 S 96 4 at last"),
+        ("b2 S 104 4 parts 8", "b2 waits, recall a1: S 104 4"),
+        ("shrink a1 X 100 4 S 104 4 X 108 10", "b2 S 104 4 at last"),
         ("c1 X 110 2 parts 0", "c1 waits, recall a1: X 110 2"),
         // Another part is wanted at once, and both are called back again.
         ("c2 X 114 2 parts 0", "c2 waits, recall a1: X 110 2 X 114 2"),
         ("pass 500", "recall a1: X 110 2 X 114 2"),
-        ("shrink a1 X 92 4 S 96 4 X 100 10", "c1 X 110 2 at last, c2 X 114 2 at last"),
+        ("shrink a1 X 100 4 S 104 4 X 108 2", "c1 X 110 2 at last, c2 X 114 2 at last"),
         // What waits is granted as it was requested.
-        ("a2 X 92 8 parts 8 over a1", "a2 waits, recall b2: X 92 8"),
-        ("shrink b2", "a2 X 92 8 at last"),
+        ("a2 X 100 8 parts 8 over a1", "a2 waits, recall b2: X 100 8"),
+        ("shrink b2", "a2 X 100 8 at last"),
         ("back a1", ""),
-        // Two hosts promote: the one that comes second gives back what it has, and has its turn.
+        // What is wanted ahead is granted as far as it is free, and nothing of it if the lock has to wait.
+        ("c3 X 140 4 parts 0 ahead 146 98 152 130", "c3 X 140 4 X 146 4 X 152 4"),
+        ("c4 X 100 1 parts 0 ahead 300", "c4 waits, recall a2: X 100 1"),
+        ("shrink a2 X 101 7", "c4 X 100 1 at last"),
+        ("back b3", ""),
+        // Two hosts promote: the one that comes second gives back what it has, and has its turn. The first one keeps what it has until then.
         ("a3 S 200 4 parts 0", "a3 S 200 4"),
         ("b3 S 200 4 parts 0", "b3 S 200 4"),
         ("a4 X 200 4 parts 0 over a3", "a4 waits, recall b3: X 200 4"),
-        ("b4 X 200 4 parts 0 over b3", "b4 waits, recall a3: X 200 4"),
+        ("b4 X 200 4 parts 0 over b3", "b4 waits"),
+        ("pass 499", ""),
+        ("pass 1", "recall b3: X 200 4"),
         ("shrink b3", "a4 X 200 4 at last, recall a4: X 200 4"),
+        ("pass 500", "recall a3: X 200 4, a4: X 200 4"),
         ("shrink a3", ""),
         ("shrink a4", "b4 X 200 4 at last"),
+        // Who gives up to promote is in nobody's way any more, and what it has is.
+        ("a5 S 300 4 parts 0", "a5 S 300 4"),
+        ("b5 S 300 4 parts 0", "b5 S 300 4"),
+        ("a6 X 300 4 parts 0 over a5", "a6 waits, recall b5: X 300 4"),
+        ("c5 X 300 4 parts 0", "c5 waits, recall b5: X 300 4 X 300 4"),
+        ("back a6", ""),
+        ("pass 500", "recall a5: X 300 4, recall b5: X 300 4"),
     ]);
+}
+
+#[test]
+fn in_group_mode_all_hosts_of_the_holders_groups_are_called_on_and_later_the_holder_by_name() {
+    let settings = Settings { callbacks: Callbacks::Group, ..settings() };
+    tell_among(
+        4,
+        LockEngine::new(settings, false, None),
+        &[
+            ("a1 X 0 8 parts 0", "a1 X 0 8"),
+            ("b1 X 4 2 parts 0", "b1 waits, recall a: X 4 2, recall d: X 4 2"),
+            ("pass 500", "recall a1: X 4 2"),
+            ("shrink a1 X 0 4 X 6 2", "b1 X 4 2 at last"),
+            // A host is not called on for what it wants itself, and one that holds something is, though it wants it, too.
+            ("c1 S 20 4 parts 0", "c1 S 20 4"),
+            ("d1 S 20 4 parts 0", "d1 S 20 4"),
+            ("a2 X 20 4 parts 0", "a2 waits, recall c: X 20 4, recall d: X 20 4"),
+            ("d2 X 20 4 parts 0 over d1", "d2 waits, recall c: X 20 4"),
+            ("c2 X 20 4 parts 0 over c1", "c2 waits, recall d: X 20 4"),
+            ("shrink c1", ""),
+            ("shrink d1", "a2 X 20 4 at last, recall a: X 20 4, recall d: X 20 4"),
+            ("shrink a2", "d2 X 20 4 at last, recall a: X 20 4, recall d: X 20 4"),
+            // Locks that are not called back in parts are revoked by their names.
+            ("a3 X 40 8 cached", "a3"),
+            ("c3 X 40 8 cached", "c3 waits, revoke a[3]"),
+        ],
+    );
 }
 
 #[test]

@@ -14,12 +14,14 @@ struct Owner {
     settings: Settings,
     last: u64,
     now: Now,
+    /// What it sent in the last step.
+    sent: Vec<LockCommand>,
 }
 
 impl Owner {
     fn new() -> Owner {
         let config = LockClientConfig { host: ONE, servers: vec![SERVER], acquisition: Acquisition::Ordered };
-        Owner { client: LockClient::new(config), settings: Settings::default(), last: 0, now: NOW }
+        Owner { client: LockClient::new(config), settings: Settings::default(), last: 0, now: NOW, sent: Vec::new() }
     }
 
     /// Runs `what` on the client, and returns the locks that it requested.
@@ -33,16 +35,18 @@ impl Owner {
             &mut self.client,
             &mut Ctx { now: self.now, settings: &self.settings, number: &mut number, out: &mut out },
         );
-        let asked = |effect| match effect {
+        let sent = |effect| match effect {
             Effect::Send { to: NodeId::LockServer(SERVER), message: Message::LockRequest(request) } => {
-                match request.command {
-                    LockCommand::Lock { lock_id, .. } => Some(lock_id),
-                    _ => None,
-                }
+                Some(request.command)
             }
             _ => None,
         };
-        out.drain().filter_map(asked).collect()
+        self.sent = out.drain().filter_map(sent).collect();
+        let lock_id = |command: &LockCommand| match command {
+            LockCommand::Lock { lock_id, .. } => Some(*lock_id),
+            _ => None,
+        };
+        self.sent.iter().filter_map(lock_id).collect()
     }
 
     fn hears(&mut self, reply: LockReply) -> Vec<u64> {
@@ -149,6 +153,66 @@ fn a_range_that_was_granted_wide_is_locked_in_parts_without_a_message() {
     locks(&mut owner, 2, 3);
     locks(&mut owner, 3, 30);
     assert_eq!(owner.told(FILES), [Event::Granted { holder: 1 }, Event::Granted { holder: 2 }]);
+}
+
+#[test]
+fn sequences_and_strides_are_foreseen_until_another_host_wants_some_of_it() {
+    let mut owner = Owner::new();
+    let mut number = 0;
+    // Locks a block, is granted all that it asks for, and unlocks. Returns the number of the request, by how much it may be longer, and the
+    // blocks that are foreseen.
+    let mut locks = |owner: &mut Owner, start| {
+        number += 1;
+        let retention = Retention::CachedInParts { width: 20 };
+        let wanted = Wanted::new(OBJECT, extents(LockMode::Exclusive, &[(start, 1)]), retention);
+        owner.does(|client, cx| client.of_part(FILES).acquire(cx, number, wanted));
+        let asked = owner.sent.pop().map(|command| {
+            let LockCommand::LockRange { lock_id, mut extents, width, ahead, .. } = command else {
+                panic!("{command:?}")
+            };
+            extents[0].range.count += width;
+            let starts: Vec<_> = ahead.iter().map(|extent| extent.range.start).collect();
+            owner.hears(LockReply::GrantedRange { lock_id, extents: [extents, ahead].concat(), waited: false });
+            (lock_id, width, starts)
+        });
+        assert_eq!(owner.told(FILES), [Event::Granted { holder: number }], "{start}");
+        owner.does(|client, cx| client.of_part(FILES).release(cx, number));
+        asked
+    };
+    let recall = |owner: &mut Owner, lock_id, start| {
+        let extents = extents(LockMode::Exclusive, &[(start, 1)]);
+        owner.hears(LockReply::Recall { wanted: vec![LockPart { lock_id, extents }] });
+        let [LockCommand::Shrink { rest }] = &owner.sent[..] else { panic!("{:?}", owner.sent) };
+        rest[0].extents.iter().map(|extent| (extent.range.start, extent.range.count)).collect::<Vec<_>>()
+    };
+    let mut widths = Vec::new();
+    for start in 10..18 {
+        widths.push(locks(&mut owner, start).map(|(_, width, ahead)| {
+            assert!(ahead.is_empty());
+            width
+        }));
+    }
+    assert_eq!(widths, [Some(0), Some(1), None, Some(3), None, None, None, Some(7)]);
+    let last = owner.last;
+    locks(&mut owner, 18);
+    assert_eq!(recall(&mut owner, last, 22), [(17, 2)], "what no program has used goes, too");
+    for start in [30, 31] {
+        assert!(locks(&mut owner, start).is_some_and(|(_, width, _)| width == 0), "nothing is foreseen for a while");
+    }
+    owner.now.time = owner.now.time.after(Duration::from_secs(1));
+    assert!(locks(&mut owner, 32).is_some_and(|(_, width, _)| width == 1));
+    // A second program proceeds in between.
+    for start in [100, 103, 107, 110, 114, 117] {
+        assert!(locks(&mut owner, start).is_some_and(|(_, width, ahead)| width == 0 && ahead.is_empty()));
+    }
+    let (lock_id, _, ahead) = locks(&mut owner, 121).expect("it was not foreseen");
+    assert_eq!(ahead, (1..16).map(|index| 121 + 7 * index).collect::<Vec<_>>());
+    assert_eq!(locks(&mut owner, 128), None);
+    assert_eq!(recall(&mut owner, lock_id, 149), [(121, 1), (128, 1)]);
+    owner.hears(LockReply::RecallGroup { object: OBJECT, extents: extents(LockMode::Exclusive, &[(500, 1)]) });
+    assert_eq!((owner.client.counters().vain_recalls, &owner.sent[..]), (1, &[][..]), "nothing of it is kept here");
+    owner.hears(LockReply::RecallGroup { object: OBJECT, extents: extents(LockMode::Exclusive, &[(107, 1)]) });
+    assert_eq!(owner.sent.len(), 1);
 }
 
 #[test]

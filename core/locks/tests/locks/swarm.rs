@@ -6,7 +6,7 @@
 //! have ended, every lock request is granted.
 
 use crate::bench::*;
-use braid_base::{ArrayId, Rng};
+use braid_base::{ArrayId, Callbacks, Rng};
 use braid_locks::LockServerCounters;
 use braid_machine::one_type::step_server;
 use braid_machine::{EffectsOf, HostOutcome, Never, OneDisk};
@@ -505,6 +505,7 @@ impl Host {
             }
             LockReply::GrantedRange { .. }
             | LockReply::Recall { .. }
+            | LockReply::RecallGroup { .. }
             | LockReply::Surveyed { .. }
             | LockReply::Leased { .. }
             | LockReply::Invalidate { .. } => {
@@ -579,9 +580,11 @@ pub fn rates() -> impl Strategy<Value = FaultRates> {
     )
 }
 
-/// A server that is soon tired of hosts that keep locks.
+/// A server that is soon tired of hosts that keep locks. Every second start of it calls on node groups.
 fn strict(id: LockServerId, start: Generation) -> LockServerConfig {
-    LockServerConfig { id, evict_after: Some(settings().host_lease / 4), ..config(start) }
+    let callbacks = Callbacks::ALL[(start.0 as usize + usize::from(id.0)) % 2];
+    let evict_after = Some(settings().host_lease / 4);
+    LockServerConfig { id, evict_after, settings: Settings { callbacks, ..settings() }, ..config(start) }
 }
 
 proptest! {

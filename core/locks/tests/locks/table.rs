@@ -50,6 +50,23 @@ impl Naive {
         after.iter().skip(1).any(|later| self.conflict(later, &after[0]))
     }
 
+    /// Those that wait for it, but not for its promotion before.
+    fn wanting(&self, owner: Owner) -> BTreeSet<Owner> {
+        let index = self.find(owner).unwrap_or(self.in_order.len());
+        let is_behind_promotion = |at: usize| {
+            self.in_order[..at].iter().any(|other| {
+                let is_promotion = self.beside.contains(&(other.0, owner)) && !self.held(other.0);
+                is_promotion && self.conflict(other, &self.in_order[at])
+            })
+        };
+        let later = (index + 1..self.in_order.len()).filter(|at| !is_behind_promotion(*at));
+        later
+            .map(|at| &self.in_order[at])
+            .filter(|later| self.conflict(later, &self.in_order[index]))
+            .map(|later| later.0)
+            .collect()
+    }
+
     fn conflicts(&self, object: ObjectId, extents: &[LockExtent], except: Option<Owner>) -> bool {
         let lock_id = (0, object, extents.to_vec());
         self.in_order.iter().any(|other| Some(other.0) != except && self.held(other.0) && conflict(other, &lock_id))
@@ -114,10 +131,12 @@ proptest! {
         for action in actions {
             match action {
                 Action::Lock(owner, object, extents, beside) if naive.find(owner).is_none() => {
-                    for (other, ..) in naive.in_order.iter().filter(|(other, ..)| beside.contains(other)) {
+                    let lock_id = (owner, object, extents.clone());
+                    let belongs = |other: &&Lock| beside.contains(&other.0) && conflict(other, &lock_id);
+                    for (other, ..) in naive.in_order.iter().filter(belongs) {
                         naive.beside.extend([(owner, *other), (*other, owner)]);
                     }
-                    naive.in_order.push((owner, object, extents.clone()));
+                    naive.in_order.push(lock_id);
                     let expected = match naive.held(owner) {
                         true => Locked::Granted,
                         false => Locked::Waits { blockers: naive.blockers(owner) },
@@ -174,17 +193,19 @@ proptest! {
                     }
                     let touched = naive.in_order.iter().any(|(_, other, _)| *other == object);
                     prop_assert_eq!(table.touches(object), touched);
-                    let widest = table.widest(object, &extents[0], 5);
-                    let wide = [LockExtent { range: widest, ..extents[0] }];
-                    let all = |extents: &[LockExtent]| {
-                        let lock_id = (0, object, extents.to_vec());
+                    let free_behind = table.free_behind(object, &extents[0], 5);
+                    let BlockRange { start, count } = extents[0].range;
+                    let in_the_way = |range| {
+                        let lock_id = (0, object, vec![LockExtent { range, ..extents[0] }]);
                         naive.in_order.iter().any(|other| conflict(other, &lock_id))
                     };
-                    prop_assert!(widest.contains(extents[0].range) && widest.count <= extents[0].range.count + 10);
-                    prop_assert_eq!(all(&wide), all(&extents[..1]), "no lock is in the way of the widest range");
-                    if !all(&wide) && widest.end() < extents[0].range.end() + 5 {
-                        let more = LockExtent { range: BlockRange::new(widest.end(), 1), ..extents[0] };
-                        prop_assert!(all(&[more]), "it could be wider");
+                    prop_assert!(free_behind <= 5);
+                    prop_assert_eq!(table.is_free(object, &extents[..1]), !in_the_way(extents[0].range));
+                    if in_the_way(extents[0].range) {
+                        prop_assert_eq!(free_behind, 0);
+                    } else {
+                        prop_assert!(!in_the_way(BlockRange::new(start, count + free_behind)));
+                        prop_assert!(free_behind == 5 || in_the_way(BlockRange::new(start + count + free_behind, 1)));
                     }
                 }
                 Action::Lock(..) | Action::Hold(..) => {}
@@ -201,7 +222,8 @@ proptest! {
                 prop_assert_eq!(table.state(owner), state);
                 prop_assert_eq!(table.blockers(owner), naive.blockers(owner));
                 prop_assert_eq!(table.wanted(owner), naive.wanted(owner));
-                prop_assert_eq!(!table.wanted_extents(owner, 9).is_empty(), naive.wanted(owner));
+                let wanting: BTreeSet<_> = table.wanted_extents(owner).into_iter().map(|(other, _)| other).collect();
+                prop_assert_eq!(wanting, naive.wanting(owner));
             }
         }
     }
