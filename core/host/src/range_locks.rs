@@ -14,8 +14,8 @@
 //! host dead. The same if this host is fenced. What other servers have granted for it stays until the program unlocks: until then it may not have
 //! noticed.
 //!
-//! A lock that is being promoted yields to others that want it, so that two programs that promote do not wait for each other. The answer
-//! says so: `kept` is false, and what the program knew of the ranges may have changed.
+//! A lock that is being promoted yields to others that wanted it before, so that two programs that promote do not wait for each other. The answer
+//! says so: `kept` is false, and what the program knew of the ranges may have changed. The first of them keeps what it has.
 
 use crate::ctx::Timer;
 use braid_base::limits::{self, Settings};
@@ -62,6 +62,8 @@ struct RangeLock {
     lost: Option<HostError>,
     /// Another program wants some of it, and no request was answered with that.
     is_recalled: bool,
+    /// Another program has wanted some of it.
+    is_wanted: bool,
     /// Requests that wait for that.
     listeners: Vec<OpId>,
 }
@@ -222,8 +224,13 @@ impl RangeLocks {
             self.timers.set(self.last, cx.now.time.after(wait));
         }
         let asked = Some(Asked { op, since: cx.now.time, over, kept: true });
-        self.locks.insert(self.last, RangeLock { asked, lost: None, is_recalled: false, listeners: Vec::new() });
+        let lock = RangeLock { asked, lost: None, is_recalled: false, is_wanted: false, listeners: Vec::new() };
+        self.locks.insert(self.last, lock);
         programs.acquire(cx, self.last, Wanted { over: over.into_iter().collect(), ..wanted });
+        // Who wants it may be promoting, too, and wait for this lock.
+        if let Some(over) = over.filter(|over| self.locks[over].is_wanted) {
+            self.on_recalled(programs, cx, over);
+        }
     }
 
     fn unlock(&mut self, programs: PartLocks, cx: &mut Ctx, op: OpId, lock: u64) {
@@ -275,7 +282,7 @@ impl RangeLocks {
     /// Others want some of a lock. If it is being promoted, they get it.
     fn on_recalled(&mut self, programs: PartLocks, cx: &mut Ctx, lock: u64) {
         let Some(recalled) = self.locks.get_mut(&lock) else { return };
-        recalled.is_recalled = recalled.listeners.is_empty();
+        (recalled.is_wanted, recalled.is_recalled) = (true, recalled.listeners.is_empty());
         for op in std::mem::take(&mut recalled.listeners) {
             cx.out.reply(op, Ok(HostSuccess::Done));
         }
