@@ -3,7 +3,7 @@
 use crate::file_systems::{self, FileSystemEntry};
 use crate::format::{SCHEMA, SCHEMA_OF_GROWTH};
 use crate::volumes::{Change, VolumeEntry, VolumeState};
-use braid_base::{Acquisition, ArrayId, DiskId, LockServerId, RangeDivision};
+use braid_base::{Acquisition, ArrayId, Callbacks, DiskId, LockServerId, RangeDivision};
 use braid_host_leases::{LEASE_MILLIS_DEFAULT, Leases};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Component, Path, PathBuf};
@@ -120,8 +120,11 @@ pub struct Creation {
     #[serde(default)]
     pub lock_acquisition: Acquisition,
     /// How the lock servers divide the ranges of a space.
-    #[serde(default, skip_serializing_if = "is_default_division")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub range_division: RangeDivision,
+    /// Which hosts a lock server calls on to give back ranges.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub callbacks: Callbacks,
     /// The lease in milliseconds: a node that is silent for longer is presumed dead.
     #[serde(default = "default_lease")]
     pub lease_millis: u64,
@@ -131,8 +134,8 @@ fn default_lease() -> u64 {
     LEASE_MILLIS_DEFAULT
 }
 
-fn is_default_division(division: &RangeDivision) -> bool {
-    *division == RangeDivision::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn is_zero_u16(number: &u16) -> bool {
@@ -403,6 +406,7 @@ mod tests {
             lock_servers: 1,
             lock_acquisition: Acquisition::Ordered,
             range_division: RangeDivision::default(),
+            callbacks: Callbacks::default(),
             lease_millis: LEASE_MILLIS_DEFAULT,
         };
         ArrayDescription::new(ArrayId([7; 16]), vec![device(0), device(3)], creation)

@@ -5,7 +5,7 @@ use crate::device_file;
 use crate::failure::Failure;
 use braid_base::limits::{LOCK_SERVERS_MAX, Settings};
 use braid_base::units::format_size;
-use braid_base::{Acquisition, DeviceId, RangeDivision};
+use braid_base::{Acquisition, Callbacks, DeviceId, RangeDivision};
 use braid_control::{
     ArrayDescription, ControlError, ControlPlane, Creation, DeviceEntry, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN,
     LocalFolder, monitor_file, new_array_id, shell_word,
@@ -34,6 +34,8 @@ pub struct CreateOptions {
     pub lock_acquisition: Option<Acquisition>,
     /// How the lock servers divide the ranges of a space.
     pub range_division: Option<RangeDivision>,
+    /// Which hosts a lock server calls on to give back ranges.
+    pub callbacks: Option<Callbacks>,
     /// The lease: a node that is silent for longer is presumed dead.
     pub lease: Option<Duration>,
 }
@@ -90,6 +92,7 @@ impl CreateOptions {
             lock_servers,
             lock_acquisition: self.lock_acquisition.unwrap_or_default(),
             range_division: self.range_division.unwrap_or_default(),
+            callbacks: self.callbacks.unwrap_or_default(),
             lease_millis,
         })
     }
@@ -121,6 +124,7 @@ impl CreateOptions {
                 "--range-division",
                 created.range_division.to_string(),
             ),
+            differs(self.callbacks.map(|which| which.to_string()), "--callbacks", created.callbacks.to_string()),
             differs(self.lease.map(in_seconds), "--lease", in_seconds(Duration::from_millis(created.lease_millis))),
         ]
         .into_iter()
@@ -357,6 +361,7 @@ mod tests {
             lock_servers: Some(2),
             lock_acquisition: Some(Acquisition::Timeout),
             range_division: Some(RangeDivision::Space),
+            callbacks: Some(Callbacks::Group),
             lease: Some(Duration::from_secs(7)),
         };
         assert_eq!(
@@ -369,6 +374,7 @@ mod tests {
                 "--lock-servers 2, but the array was created with 1",
                 "--lock-acquisition timeout, but the array was created with ordered",
                 "--range-division space, but the array was created with round-robin:1MiB",
+                "--callbacks group, but the array was created with holder",
                 "--lease 7s, but the array was created with 4s",
                 "--volume a with 12 KiB, but the array was created with 4 KiB",
                 "--volume c, but the array was created without it",

@@ -93,7 +93,7 @@ impl Drop for Started {
 /// The arguments of `braid up` for these parameters.
 fn arguments(create: &CreateOptions) -> Vec<String> {
     let CreateOptions { devices, size, layout, unit, volumes, file_system, .. } = create;
-    let CreateOptions { lock_servers, lock_acquisition, range_division, lease, .. } = create;
+    let CreateOptions { lock_servers, lock_acquisition, range_division, callbacks, lease, .. } = create;
     let mut arguments = Vec::new();
     let mut push = |option: &str, value: Option<String>| {
         arguments.extend(value.into_iter().flat_map(|value| [option.to_string(), value]));
@@ -105,6 +105,7 @@ fn arguments(create: &CreateOptions) -> Vec<String> {
     push("--lock-servers", lock_servers.map(|servers| servers.to_string()));
     push("--lock-acquisition", lock_acquisition.map(|how| how.name().to_string()));
     push("--range-division", range_division.map(|how| how.to_string()));
+    push("--callbacks", callbacks.map(|which| which.to_string()));
     push("--lease", lease.map(|lease| format!("{}ms", lease.as_millis())));
     push("--fs", file_system.clone());
     volumes.iter().for_each(|(name, size)| push("--volume", Some(format!("{name}:{size}"))));

@@ -267,6 +267,7 @@ pub(crate) mod tests {
             lock_servers: 2,
             lock_acquisition: braid_base::Acquisition::Timeout,
             range_division: braid_base::RangeDivision::Space,
+            callbacks: braid_base::Callbacks::Group,
             lease_millis: 1_000,
         };
         ArrayDescription::new(braid_base::ArrayId([7; 16]), devices.collect(), creation)

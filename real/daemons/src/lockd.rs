@@ -67,9 +67,11 @@ impl LockDaemon {
         // Taken after the state file is locked: otherwise another process could take a later generation without holding the file.
         let taken = Moment::now();
         let start = control.leases().take_generation(format!("lock server {}", id.0), taken.clone()).await?;
-        let leases = control.describe().await?.leases();
+        let description = control.describe().await?;
+        let leases = description.leases();
         let renewer = Renewer::new(taken.into(), leases.host());
-        let settings = limited(leases.settings());
+        let callbacks = description.creation.callbacks;
+        let settings = limited(Settings { callbacks, ..leases.settings() });
         let unlisted = if is_blank { may_hold(&control, start, leases).await? } else { BTreeSet::new() };
         if is_blank && unlisted.is_empty() {
             // Whoever finds the file blank again takes it for lost, and hosts for holders of locks.

@@ -6,7 +6,7 @@ use crate::report;
 use braid_admin::array_creation::CreateOptions;
 use braid_admin::{Failure, parent_process, start_confirmations};
 use braid_base::units::{format_size, parse_size};
-use braid_base::{Acquisition, DeviceId, RangeDivision};
+use braid_base::{Acquisition, Callbacks, DeviceId, RangeDivision};
 use braid_control::{ControlPlane, WhenUnavailable, shell_word};
 use braid_daemons::front_end::ExportedVolume;
 use braid_daemons::supervisor::Tuning;
@@ -69,6 +69,10 @@ pub struct Arguments {
     /// (hash:SIZE), or each space at one server (space) [default: round-robin:1MiB]
     #[arg(long, value_name = "HOW")]
     range_division: Option<RangeDivision>,
+    /// Which hosts a lock server calls on to give back ranges that another host wants: those that hold them (holder), or all hosts of the node
+    /// groups of these (group), as in the range-lock paper [default: holder]
+    #[arg(long, value_name = "WHICH")]
+    callbacks: Option<Callbacks>,
     /// The lease: how long a device or host may be silent before the others continue without it, 1s to 60s [default: 4s]
     #[arg(long, value_name = "TIME", value_parser = lease)]
     lease: Option<Duration>,
@@ -139,6 +143,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         lock_servers: arguments.lock_servers,
         lock_acquisition: arguments.lock_acquisition,
         range_division: arguments.range_division,
+        callbacks: arguments.callbacks,
         lease: arguments.lease,
     };
     let asked = start_confirmations::fitting(&control, asked).await;

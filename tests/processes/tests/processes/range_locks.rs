@@ -67,7 +67,7 @@ fn random_ranges_exclude_each_other_while_holders_and_lock_servers_are_killed() 
 
 #[test]
 fn random_ranges_that_lock_servers_divide_exclude_each_other_while_holders_and_lock_servers_are_killed() {
-    let divided = ["--lock-servers", "3", "--range-division", "round-robin:4"];
+    let divided = ["--lock-servers", "3", "--range-division", "round-robin:4", "--callbacks", "group"];
     lock_random_ranges(&Array::patient_up(&[&SMALL[..], &divided].concat()));
 }
 
