@@ -1,9 +1,12 @@
 //! Arguments that `braid bench` and `braid bench orderings` share.
 
+use crate::atomics::Run;
 use crate::prelude::*;
-use crate::settings::ArraySettings;
+use crate::settings::{ArraySettings, name_of};
 use crate::test_bed::ArrayChoice;
 use braid_admin::array_creation;
+use braid_terminal::output;
+use clap::ValueEnum;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The array to measure, and the layout of its volumes.
@@ -88,6 +91,18 @@ pub struct ClientArguments {
     pub warm_up: f64,
 }
 
+/// What to measure, where, and with which load.
+#[derive(clap::Args)]
+pub struct KindArguments<K: ValueEnum + Send + Sync + 'static> {
+    /// The kinds to measure [default: all]
+    #[arg(value_enum)]
+    kinds: Vec<K>,
+    #[command(flatten)]
+    pub scratch: ScratchArguments,
+    #[command(flatten)]
+    pub load: ClientArguments,
+}
+
 /// The duration of each run.
 #[derive(Clone, Copy)]
 pub struct Span {
@@ -100,6 +115,30 @@ impl ArrayArguments {
     pub async fn place(&self, common: &Common) -> Result<BenchArray, Failure> {
         let place = place(common, &self.scratch, self.devices, self.nodes).await?;
         Ok(BenchArray { layout: self.layout.unwrap_or(place.layout), unit: self.unit.unwrap_or(place.unit), ..place })
+    }
+}
+
+impl<K: ValueEnum + Send + Sync + 'static> KindArguments<K> {
+    pub fn kinds(&self) -> &[K] {
+        if self.kinds.is_empty() { K::value_variants() } else { &self.kinds }
+    }
+
+    /// Measures the kinds, one after the other.
+    pub async fn measure_each(
+        &self,
+        runs: &mut Vec<Run>,
+        mut measure: impl AsyncFnMut(K) -> Result<Run, Failure>,
+    ) -> Result<(), Failure> {
+        let kinds = self.kinds();
+        let each = Duration::from_secs_f64(self.load.warm_up + self.load.seconds);
+        crate::announce(&format!("{} kinds", kinds.len()), kinds.len(), each, "");
+        let progress = output::steps(kinds.len() as u64);
+        for kind in kinds {
+            progress.set_message(format!("measuring {}", name_of(kind.clone())));
+            runs.push(measure(kind.clone()).await?);
+            progress.inc(1);
+        }
+        Ok(())
     }
 }
 

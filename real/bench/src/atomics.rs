@@ -1,6 +1,6 @@
 //! `braid bench atomics`: measures atomic operations of devices on attributes of objects.
 
-use super::arguments::{BenchArray, ClientArguments, ScratchArguments};
+use super::arguments::{BenchArray, ClientArguments, KindArguments};
 use super::settings::{ArraySettings, name_of};
 use super::test_bed::TestBed;
 use crate::prelude::*;
@@ -8,11 +8,10 @@ use braid_base::{DeviceId, ObjectId};
 use braid_client::recipes::directory::{Changed, Directory};
 use braid_client::recipes::{Answer, Next, Procedure};
 use braid_machine::{HostSuccess, ObjectsRequest};
-use braid_terminal::output::{self};
+use braid_terminal::output;
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When,
 };
-use clap::ValueEnum;
 use futures_util::future::try_join_all;
 
 /// Measure atomic operations on the attributes of a device's objects
@@ -31,13 +30,8 @@ use futures_util::future::try_join_all;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// The operations to measure [default: all]
-    #[arg(value_enum)]
-    kinds: Vec<Kind>,
     #[command(flatten)]
-    scratch: ScratchArguments,
-    #[command(flatten)]
-    load: ClientArguments,
+    of_kinds: KindArguments<Kind>,
     /// Names in the directory before insertions are measured
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     fill: u64,
@@ -90,7 +84,7 @@ pub struct Counted {
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let BenchArray { choice, array, .. } = arguments.scratch.place(common, Some(1)).await?;
+    let BenchArray { choice, array, .. } = arguments.of_kinds.scratch.place(common, Some(1)).await?;
     let mut runs = Vec::new();
     let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &array, &arguments, &mut runs).await;
     let outcome = crate::on_test_bed(choice, 0, measure).await;
@@ -115,31 +109,24 @@ async fn measure_by(client: &HostClient, arguments: &Arguments, runs: &mut Vec<R
     let [CommandResult { action: ActionResult::Created { object }, .. }] = created[..] else {
         return Err(unexpected(&created));
     };
-    let kinds = if arguments.kinds.is_empty() { Kind::value_variants() } else { &arguments.kinds };
-    let progress = output::steps(kinds.len() as u64);
-    let each = Duration::from_secs_f64(arguments.load.warm_up + arguments.load.seconds);
-    crate::announce(&format!("{} kinds", kinds.len()), kinds.len(), each, "");
-    if kinds.contains(&Kind::Insert) && arguments.fill > 0 {
+    if arguments.of_kinds.kinds().contains(&Kind::Insert) && arguments.fill > 0 {
         fill(client, object, arguments.fill).await?;
     }
-    for kind in kinds {
-        progress.set_message(format!("measuring {}", name_of(*kind)));
-        runs.push(measure(client, object, *kind, arguments).await?);
-        progress.inc(1);
-    }
+    let measure = async |kind| measure(client, object, kind, arguments).await;
+    arguments.of_kinds.measure_each(runs, measure).await?;
     ask(client, DEVICE, vec![ObjectCommand::new(object, Action::Remove)]).await.map(|_| ())
 }
 
 async fn measure(client: &HostClient, object: ObjectId, kind: Kind, arguments: &Arguments) -> Result<Run, Failure> {
-    let counted = Counted::after(&arguments.load);
+    let counted = Counted::after(&arguments.of_kinds.load);
     let drive = async |number: u32| {
         let (name, bytes) = (AttributeName::new(kind as u32 + 1, number), arguments.bytes as usize);
         let driven = Driven { client: client.clone(), object, name, bytes };
         driven.set(Bytes::new()).await?;
         counted.repeat(async |count| driven.once(kind, count).await).await
     };
-    let all = try_join_all((0..u32::from(arguments.load.clients)).map(drive)).await?;
-    Ok(Run::of(name_of(kind), all, arguments.load.seconds))
+    let all = try_join_all((0..u32::from(arguments.of_kinds.load.clients)).map(drive)).await?;
+    Ok(Run::of(name_of(kind), all, arguments.of_kinds.load.seconds))
 }
 
 impl Counted {
@@ -323,7 +310,7 @@ impl Run {
 }
 
 fn as_json(arguments: &Arguments, runs: &[Run]) -> Value {
-    json!({ "schema": 2, "clients": arguments.load.clients, "bytes": arguments.bytes, "seconds": arguments.load.seconds, "runs": of_runs(runs) })
+    json!({ "schema": 2, "clients": arguments.of_kinds.load.clients, "bytes": arguments.bytes, "seconds": arguments.of_kinds.load.seconds, "runs": of_runs(runs) })
 }
 
 pub fn of_runs(runs: &[Run]) -> Vec<Value> {
@@ -342,7 +329,7 @@ pub fn of_runs(runs: &[Run]) -> Vec<Value> {
 }
 
 fn as_text(arguments: &Arguments, runs: &[Run]) -> String {
-    format!("{}\n{} clients, values of {} bytes\n", table_of(runs), arguments.load.clients, arguments.bytes)
+    format!("{}\n{} clients, values of {} bytes\n", table_of(runs), arguments.of_kinds.load.clients, arguments.bytes)
 }
 
 pub fn table_of(runs: &[Run]) -> String {

@@ -1,6 +1,6 @@
 //! `braid bench ranges`: measures locks of ranges (range-lock paper, section 4).
 
-use crate::arguments::{BenchArray, ClientArguments, ScratchArguments};
+use crate::arguments::{BenchArray, ClientArguments, KindArguments};
 use crate::atomics::{Counted, Run, of_runs, table_of};
 use crate::prelude::*;
 use crate::settings::{ArraySettings, name_of};
@@ -9,9 +9,7 @@ use braid_base::{BlockRange, ObjectId};
 use braid_client::{Array, ArrayOptions, space_object};
 use braid_control::{ArrayDescription, ControlError, ControlPlane};
 use braid_machine::{HostSuccess, RangesRequest};
-use braid_terminal::output;
 use braid_wire::{LockExtent, LockMode};
-use clap::ValueEnum;
 use futures_util::future::try_join_all;
 
 /// Measure locks of ranges, exclusive ones: granted by lock servers, by the host, within the program, and taken from another host
@@ -27,13 +25,8 @@ use futures_util::future::try_join_all;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// The kinds to measure [default: all]
-    #[arg(value_enum)]
-    kinds: Vec<Kind>,
     #[command(flatten)]
-    scratch: ScratchArguments,
-    #[command(flatten)]
-    load: ClientArguments,
+    of_kinds: KindArguments<Kind>,
     /// The length of a range
     #[arg(long, value_parser = size, default_value = "4KiB")]
     length: u64,
@@ -58,11 +51,11 @@ const PARTS_IN_A_ROW: u64 = 64;
 
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let BenchArray { choice, array, .. } = arguments.scratch.place(common, None).await?;
+    let BenchArray { choice, array, .. } = arguments.of_kinds.scratch.place(common, None).await?;
     let mut runs = Vec::new();
     let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &array, &arguments, &mut runs).await;
     let outcome = crate::on_test_bed(choice, 0, measure).await;
-    let Arguments { length, load: ClientArguments { clients, seconds, .. }, .. } = arguments;
+    let (length, ClientArguments { clients, seconds, .. }) = (arguments.length, arguments.of_kinds.load);
     let json =
         || json!({"schema": 2, "clients": clients, "length": length, "seconds": seconds, "runs": of_runs(&runs)});
     let text = || format!("{}\n{clients} clients, ranges of {length} bytes\n", table_of(&runs));
@@ -82,27 +75,19 @@ async fn measure_all(
         Ok::<(), ControlError>(())
     };
     control.update(wants).await?;
-    let kinds = if arguments.kinds.is_empty() { Kind::value_variants() } else { &arguments.kinds };
-    let each = Duration::from_secs_f64(arguments.load.warm_up + arguments.load.seconds);
-    crate::announce(&format!("{} kinds", kinds.len()), kinds.len(), each, "");
-    let progress = output::steps(kinds.len() as u64);
-    for kind in kinds {
-        progress.set_message(format!("measuring {}", name_of(*kind)));
-        runs.push(match kind {
-            Kind::Childlock => measure_parts(control, arguments).await?,
-            _ => measure_ranges(control, *kind, arguments).await?,
-        });
-        progress.inc(1);
-    }
-    Ok(())
+    let measure = async |kind| match kind {
+        Kind::Childlock => measure_parts(control, arguments).await,
+        _ => measure_ranges(control, kind, arguments).await,
+    };
+    arguments.of_kinds.measure_each(runs, measure).await
 }
 
 /// Clients that share one lock of a range, and lock parts of it.
 async fn measure_parts(control: &ControlPlane, arguments: &Arguments) -> Result<Run, Failure> {
-    let (clients, length) = (u64::from(arguments.load.clients), arguments.length);
+    let (clients, length) = (u64::from(arguments.of_kinds.load.clients), arguments.length);
     let array = Array::connect(ArrayOptions::at(control.place()).name("bench")).await?;
     let whole = array.ranges("bench").lock(0..clients * length, LockMode::Exclusive).await?;
-    let (whole, counted) = (&whole, Counted::after(&arguments.load));
+    let (whole, counted) = (&whole, Counted::after(&arguments.of_kinds.load));
     let drive = async |client: u64| {
         counted
             .repeat(async |count| {
@@ -116,7 +101,7 @@ async fn measure_parts(control: &ControlPlane, arguments: &Arguments) -> Result<
     };
     let all = try_join_all((0..clients).map(drive)).await?;
     array.close().await;
-    Ok(Run::of(name_of(Kind::Childlock), all, arguments.load.seconds))
+    Ok(Run::of(name_of(Kind::Childlock), all, arguments.of_kinds.load.seconds))
 }
 
 async fn measure_ranges(control: &ControlPlane, kind: Kind, arguments: &Arguments) -> Result<Run, Failure> {
@@ -131,13 +116,13 @@ async fn measure_ranges(control: &ControlPlane, kind: Kind, arguments: &Argument
 async fn measure(hosts: &[Session; 2], kind: Kind, arguments: &Arguments) -> Result<Run, Failure> {
     // Unlike any range of another run.
     let space = space_object(&format!("bench {}", hosts[0].generation()));
-    let (clients, length) = (u64::from(arguments.load.clients), arguments.length);
+    let (clients, length) = (u64::from(arguments.of_kinds.load.clients), arguments.length);
     // The lock servers serve, and both hosts are listed.
     for host in hosts {
         lock(host.client(), space, BlockRange::new(clients * length, 1)).await?;
     }
     let requests = || hosts.iter().filter_map(|host| host.view().counters().get("lock_requests")).sum::<u64>();
-    let (counted, before) = (Counted::after(&arguments.load), requests());
+    let (counted, before) = (Counted::after(&arguments.of_kinds.load), requests());
     let drive = async |client: u64| {
         counted
             .repeat(async |count| {
@@ -150,10 +135,10 @@ async fn measure(hosts: &[Session; 2], kind: Kind, arguments: &Arguments) -> Res
             })
             .await
     };
-    let mut run = Run::of(name_of(kind), try_join_all((0..clients).map(drive)).await?, arguments.load.seconds);
-    let (all, spent) = (arguments.load.warm_up + arguments.load.seconds, requests() - before);
+    let mut run = Run::of(name_of(kind), try_join_all((0..clients).map(drive)).await?, arguments.of_kinds.load.seconds);
+    let (all, spent) = (arguments.of_kinds.load.warm_up + arguments.of_kinds.load.seconds, requests() - before);
     // Those of the warm-up are not counted.
-    run.round_trips = (spent as f64 * arguments.load.seconds / all) as u64;
+    run.round_trips = (spent as f64 * arguments.of_kinds.load.seconds / all) as u64;
     Ok(run)
 }
 
