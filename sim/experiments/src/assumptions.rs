@@ -21,7 +21,7 @@ pub fn open(base: Base) -> Vec<Assumption> {
         Base::SharedArray | Base::Today => include_str!("../assumptions/shared-array.toml"),
         Base::DeviceAtomics => include_str!("../assumptions/device-atomics.toml"),
         Base::OnePhaseCommit => include_str!("../assumptions/one-phase-commit.toml"),
-        Base::RangeLocks => include_str!("../assumptions/range-locks.toml"),
+        Base::RangeLocks | Base::RangeLocksToday => include_str!("../assumptions/range-locks.toml"),
     };
     toml::from_str::<Assumptions>(text).expect("the built-in files are valid").assumption
 }

@@ -252,6 +252,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     range_locks::WRITING_BACK,
     range_locks::WIDENING,
     range_locks::MANY_CLIENTS,
+    range_locks::GROUPS,
+    range_locks::PROMOTIONS,
+    range_locks::TODAY,
 ];
 
 pub fn find(name: &str) -> Option<&'static Experiment> {

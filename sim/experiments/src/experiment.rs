@@ -48,11 +48,19 @@ pub enum Base {
     OnePhaseCommit,
     /// The range-lock paper's experiment.
     RangeLocks,
+    /// The same on today's hardware.
+    RangeLocksToday,
 }
 
 impl Base {
-    pub const ALL: [Base; 5] =
-        [Base::SharedArray, Base::Today, Base::DeviceAtomics, Base::OnePhaseCommit, Base::RangeLocks];
+    pub const ALL: [Base; 6] = [
+        Base::SharedArray,
+        Base::Today,
+        Base::DeviceAtomics,
+        Base::OnePhaseCommit,
+        Base::RangeLocks,
+        Base::RangeLocksToday,
+    ];
 
     /// The name of the file, and its text.
     fn source(self) -> (&'static str, &'static str) {
@@ -62,6 +70,7 @@ impl Base {
             Base::DeviceAtomics => ("device-atomics.toml", include_str!("../parameters/device-atomics.toml")),
             Base::OnePhaseCommit => ("one-phase-commit.toml", include_str!("../parameters/one-phase-commit.toml")),
             Base::RangeLocks => ("range-locks.toml", include_str!("../parameters/range-locks.toml")),
+            Base::RangeLocksToday => ("range-locks-today.toml", include_str!("../parameters/range-locks-today.toml")),
         }
     }
 
@@ -79,7 +88,7 @@ impl Base {
             Base::SharedArray | Base::Today => Parameters::parse(self.text()).map(Subject::Array),
             Base::DeviceAtomics => LockParameters::parse(self.text()).map(Subject::Locks),
             Base::OnePhaseCommit => CommitParameters::parse(self.text()).map(Subject::Commits),
-            Base::RangeLocks => RangeParameters::parse(self.text()).map(Subject::Ranges),
+            Base::RangeLocks | Base::RangeLocksToday => RangeParameters::parse(self.text()).map(Subject::Ranges),
         };
         let base = base.expect("the built-in files are valid");
         assignments.iter().try_fold(base, |parameters, assignment| parameters.set(assignment))

@@ -1,6 +1,6 @@
 //! The experiments of the range-lock paper (section 4): the time to acquire new locks (figures 3 and 4), locks that another node keeps (5 and
-//! 6), and the same with several clients on a node (7 and 8), the paper's open assumptions; and beyond the paper: writing back, wider locks,
-//! many clients.
+//! 6), and the same with several clients on a node (7 and 8), the paper's open assumptions; and beyond the paper: writing back, locks of what is
+//! likely to be wanted next, many clients, node groups, promotions, today's hardware.
 
 use crate::assumptions;
 use crate::experiment::{Base, Experiment, Point, Series, THROUGHPUT, Thoroughness};
@@ -127,10 +127,9 @@ pub const WIDENING: Experiment = Experiment {
     plots: &[PlotKind::of("", LATENCY), PlotKind::of("-messages", MESSAGES)],
     ..figure(
         "range-locks-widening",
-        "Beyond the paper: locks that are granted wider",
-        "16 clients lock their section in pieces, one after the other. With wider locks a node keeps up to 1 MiB more on either side, as long \
-         as no other node wants it. That saves messages if the pieces of a section lie one after the other. Among those of all others it \
-         nearly doubles them: a node that is called back gives up only the piece that is wanted.",
+        "Beyond the paper: locks of what is likely to be wanted next",
+        "16 clients lock their section in pieces, one after the other. With foresight a node is granted up to 1 MiB more at once: twice as much \
+         as the time before if pieces follow each other, and the next 16 if they lie at equal distances, among those of all others.",
         Axis { name: "pieces", title: "pieces of a section" },
         widening,
     )
@@ -152,6 +151,78 @@ pub const MANY_CLIENTS: Experiment = Experiment {
         many_clients,
     )
 };
+
+/// Node groups.
+pub const GROUPS: Experiment = Experiment {
+    plots: &[PlotKind::of("", LATENCY), PlotKind::of("-messages", MESSAGES)],
+    ..figure(
+        "range-locks-groups",
+        "Beyond the paper's figures: callbacks to node groups",
+        "Exclusive locks of neighbours, within 4 ms for each client. The paper calls on all nodes of the holder's group, one of eight; or only the \
+         holder is called on.",
+        CLIENTS,
+        |_| {
+            let of = |(name, callbacks)| {
+                let own = |clients| {
+                    format!(
+                        "system.clients={clients} system.callbacks={callbacks} workload.spread_ms={} run.files=20",
+                        4 * clients
+                    )
+                };
+                [8, 16, 32, 64, 128].map(|clients| point("", name, f64::from(clients), &own(clients)))
+            };
+            [("holder", "holder"), ("node group", "group")].map(of).concat()
+        },
+    )
+};
+
+/// All clients promote the same lock.
+pub const PROMOTIONS: Experiment = Experiment {
+    plots: &[PlotKind::of("", LATENCY), PlotKind::of("-messages", MESSAGES)],
+    metrics: &["latency_ms", "messages_per_op", "callbacks_per_op", "kept_fraction", "lock_server_utilization"],
+    ..figure(
+        "range-locks-promotions",
+        "Beyond the paper: all clients promote the same lock",
+        "All clients have the same section shared, and want it exclusively at once. The first one keeps what it has; the others give it up, and \
+         have their turns.",
+        CLIENTS,
+        |_| {
+            let own = |clients| {
+                format!(
+                    "workload.shifts=0 workload.step=promote workload.layout=same workload.spread_ms=0 system.clients={clients} run.files=20"
+                )
+            };
+            [2, 4, 8, 16, 32, 64].map(|clients| point("", "exclusive", f64::from(clients), &own(clients))).to_vec()
+        },
+    )
+};
+
+/// Today's hardware.
+pub const TODAY: Experiment = Experiment {
+    base: Base::RangeLocksToday,
+    ..figure(
+        "range-locks-today",
+        "Range locks on today's hardware",
+        "The locks of figures 3 to 6 within 1 ms, at 25 Gb/s with 5 us of a processor for a message, and at 100 Gb/s with 1 us, where programs send \
+         without the kernel.",
+        CLIENTS,
+        |thoroughness| {
+            let mut points = Vec::new();
+            for (panel, hardware) in [("25 Gb/s", ""), ("100 Gb/s", FAST)] {
+                for (series, own) in &READ[..5] {
+                    points.extend(thoroughness.of(&[4, 16, 64, 256], &[4, 64]).iter().map(|clients| {
+                        point(panel, series, f64::from(*clients), &format!("system.clients={clients} {own} {hardware}"))
+                    }));
+                }
+            }
+            points
+        },
+    )
+};
+
+const FAST: &str = "network.bandwidth_mb_s=12500 network.overhead_min_ms=0.001 network.overhead_max_ms=0.002 \
+                    processor.host_send_us=1 processor.host_receive_us=1 processor.lock_server_send_us=1 \
+                    processor.lock_server_receive_us=1";
 
 fn point(panel: &str, series: &str, x: f64, assignments: &str) -> Point {
     Point::of(panel, Series::of_locks(series, None), x, assignments)
@@ -193,7 +264,7 @@ fn widening(thoroughness: Thoroughness) -> Vec<Point> {
     let mut points = Vec::new();
     for (panel, layout) in [("pieces that follow each other", "apart"), ("pieces among those of others", "interleaved")]
     {
-        for (series, width) in [("as requested", 0), ("wider", 1024)] {
+        for (series, width) in [("as requested", 0), ("with foresight", 1024)] {
             for pieces in thoroughness.of(&[1, 2, 4, 8, 16, 32, 64], &[1, 4, 16]) {
                 let own = format!(
                     "workload.layout={layout} workload.widen_kib={width} workload.pieces={pieces} workload.shifts=0 run.files=20"

@@ -18,6 +18,7 @@ const READINGS: &[Reading] = &[
     ("throughput_ops", |run| run.throughput_ops),
     ("messages_per_op", |run| run.messages_per_op),
     ("callbacks_per_op", |run| run.callbacks_per_op.unwrap_or(f64::NAN)),
+    ("kept_fraction", |run| run.kept_fraction.unwrap_or(f64::NAN)),
     ("delayed_fraction", |run| run.delayed_fraction),
     ("restarts_per_op", |run| run.restarts_per_op),
     ("disk_utilization", |run| run.disk_utilization),

@@ -17,7 +17,7 @@ fn request_of(experiment: &Experiment, seed: u64) -> Request {
     let assignments = match experiment.base {
         Base::SharedArray | Base::Today => "run.operations=100 run.warm_up_operations=20",
         Base::OnePhaseCommit => "run.operations=20",
-        Base::RangeLocks => "run.files=2",
+        Base::RangeLocks | Base::RangeLocksToday => "run.files=2",
         Base::DeviceAtomics => "run.locks_per_process=5",
     };
     let assignments = assignments.split(' ').map(str::to_string).collect();

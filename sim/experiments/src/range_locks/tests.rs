@@ -91,13 +91,49 @@ fn clients_of_one_node_share_its_locks() {
 }
 
 #[test]
-fn wider_locks_save_messages_only_where_pieces_follow_each_other() {
+fn foresight_saves_messages_in_sequences_and_strides() {
     let figure = results(&WIDENING);
-    let messages = |panel, series| figure.value(panel, series, 16.0, "messages_per_op");
-    let [apart, among] = ["pieces that follow each other", "pieces among those of others"];
-    assert_eq!([apart, among].map(|panel| messages(panel, "as requested")), [2.0, 2.0]);
-    assert!(messages(apart, "wider") < 1.8, "{}", messages(apart, "wider"));
-    assert!(messages(among, "wider") > 3.0, "{}", messages(among, "wider"));
+    for (panel, most) in [("pieces that follow each other", 0.8), ("pieces among those of others", 0.7)] {
+        for pieces in [1.0, 4.0, 16.0] {
+            let messages = |series| figure.value(panel, series, pieces, "messages_per_op");
+            assert_eq!(messages("as requested"), 2.0, "{panel}");
+            let foresight = messages("with foresight");
+            assert!(foresight <= if pieces == 16.0 { most } else { 2.0 }, "{panel}: {foresight} for {pieces} pieces");
+        }
+    }
+}
+
+#[test]
+fn callbacks_to_node_groups_reach_an_eighth_of_the_nodes() {
+    let figure = results(&GROUPS);
+    for clients in [8.0, 16.0, 64.0] {
+        for (series, called) in [("holder", 1.0), ("node group", clients / 8.0)] {
+            let value = |metric| figure.value("", series, clients, metric);
+            assert_eq!((value("callbacks_per_op"), value("messages_per_op")), (called, called + 3.0), "{clients}");
+        }
+    }
+}
+
+#[test]
+fn only_the_first_of_many_that_promote_keeps_its_lock() {
+    let figure = results(&PROMOTIONS);
+    for clients in [2.0, 16.0, 64.0] {
+        let value = |metric| figure.value("", "exclusive", clients, metric);
+        assert_eq!(value("kept_fraction"), 1.0 / clients, "one of {clients}");
+        assert_eq!(value("callbacks_per_op"), clients - 1.0);
+    }
+}
+
+#[test]
+fn today_the_shapes_are_the_same_and_a_hundredth_as_long() {
+    let figure = results(&TODAY);
+    for panel in ["25 Gb/s", "100 Gb/s"] {
+        let time = |series, clients| figure.value(panel, series, clients, "latency_ms");
+        let [new, shared, exclusive] =
+            ["new locks, 1 GLM", "neighbours' locks, shared", "exclusive, 1 GLM"].map(|series| time(series, 4.0));
+        assert!(within(0.1, &[new, shared]) && exclusive > 1.7 * new, "{panel}: {new} {shared} {exclusive}");
+        assert!(new < 0.06 && exclusive < 0.12, "{panel}: {new} {exclusive}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use crate::named::{Named, ParameterError, parameters};
 use crate::parameters::{Network, Processor};
+use braid_base::Callbacks;
 use braid_wire::LockMode;
 
 parameters! {
@@ -21,12 +22,15 @@ parameters! {
         clients: u64 => 1.0..=4096.0,
         clients_per_node: u64 => 1.0..=64.0,
         lock_servers: u64 => 1.0..=64.0,
+        /// Which nodes a lock server calls on.
+        callbacks: Callbacks,
     }
 
     /// The steps of clients.
     section RangeWorkload {
         #[serde(with = "ModeName")]
         mode: LockMode,
+        step: Step,
         /// The part of the file that a client accesses in a step.
         section_kib: u64 => 1.0..=1048576.0,
         /// A client locks its section in so many pieces, one after the other.
@@ -53,12 +57,22 @@ parameters! {
         Exclusive,
     }
 
+    /// What a client does with each piece.
+    words Step {
+        /// Locks it in `mode`, uses it, and unlocks it.
+        Lock,
+        /// The same over a shared lock of it, which all clients have acquired before.
+        Promote,
+    }
+
     /// Where the pieces of sections are.
     words Sections {
         /// One after the other.
         Apart,
         /// The first pieces of all sections, then all second pieces, and so on.
         Interleaved,
+        /// All clients have the same section.
+        Same,
     }
 
     /// When clients go on to the next step.
@@ -103,6 +117,9 @@ impl Named for RangeParameters {
             return wrong(
                 "with so many workload.shifts, clients come back to sections of their own node: choose more system.clients",
             );
+        }
+        if workload.step == Step::Promote && (workload.shifts > 0 || workload.pieces > 1) {
+            return wrong("workload.step=promote needs workload.shifts=0 and workload.pieces=1");
         }
         if workload.flush_ms > 0.0 && system.clients_per_node > 1 {
             return wrong("the clients of a node share its cache: workload.flush_ms needs system.clients_per_node=1");

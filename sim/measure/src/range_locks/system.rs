@@ -12,7 +12,7 @@
 //!
 //! What clients read and write is not modelled, except as the time that a client uses a section, and as the time that a node writes back.
 
-use super::parameters::{RangeParameters, Sections, Start};
+use super::parameters::{RangeParameters, Sections, Start, Step};
 use crate::engine::{Engine, EngineResult, Role, fixed_host, fixed_lock_server, without_timeouts};
 use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::parameters::milliseconds;
@@ -41,6 +41,10 @@ pub struct RangeSystem {
     sampler: Sampler,
     latencies: Latencies,
     is_measured: bool,
+    /// The clients acquire the shared locks that they are to promote.
+    is_sharing: bool,
+    /// Locks before which nobody else had what was promoted.
+    kept: f64,
 }
 
 #[derive(Clone, Default)]
@@ -48,6 +52,8 @@ struct Client {
     step: u64,
     piece: u64,
     since: Time,
+    /// What it promotes.
+    shared: Option<u64>,
     /// Locks over what the client has written and its node has not written back.
     dirty: Vec<u64>,
 }
@@ -98,7 +104,7 @@ impl RangeSystem {
         let lock_servers: Vec<_> = (0..system.lock_servers as u16).map(LockServerId).collect();
         // Each section has one lock server, and neighbouring sections have different ones.
         let range_division = RangeDivision::RoundRobin(parameters.section_bytes());
-        let settings = Settings { range_division, ..without_timeouts() };
+        let settings = Settings { range_division, callbacks: system.callbacks, ..without_timeouts() };
         let clock = || LocalClock::exact(Time(0));
         for generation in (1..=nodes as u32).map(Generation) {
             let host = Host::new(fixed_host(generation, &[], &lock_servers, &settings, seeds.next_u64()));
@@ -123,6 +129,8 @@ impl RangeSystem {
             sampler: Sampler::new(seeds.next_u64()),
             latencies: Latencies::default(),
             is_measured: false,
+            is_sharing: false,
+            kept: 0.0,
         }
     }
 
@@ -138,9 +146,11 @@ impl RangeSystem {
         }
         for file in 2..self.parameters.run.files + 2 {
             self.file = ObjectId(file);
-            if shifts > 0 {
+            self.is_sharing = self.parameters.workload.step == Step::Promote;
+            if shifts > 0 || self.is_sharing {
                 self.take_steps(0..=0);
             }
+            self.is_sharing = false;
             before.add(&self.count());
             self.is_measured = true;
             self.take_steps(shifts.min(1)..=shifts);
@@ -154,6 +164,7 @@ impl RangeSystem {
         Measured {
             messages_per_op: (after.messages - before.messages) as f64 / accesses,
             callbacks_per_op: Some((after.callbacks - before.callbacks) as f64 / accesses),
+            kept_fraction: (self.parameters.workload.step == Step::Promote).then_some(self.kept / accesses),
             delayed_fraction: (after.waits - before.waits) as f64 / accesses,
             lock_server_utilization: busy / time / self.parameters.system.lock_servers as f64,
             events: self.engine.events(),
@@ -199,7 +210,8 @@ impl RangeSystem {
             Event::Taken { client } => {
                 let (object, extents) = (self.file, vec![self.piece_of(client)]);
                 let width = self.parameters.workload.widen_kib * 1024;
-                let request = RangesRequest::Lock { object, extents, over: None, width, wait: None };
+                let over = self.clients[client].shared.take();
+                let request = RangesRequest::Lock { object, extents, over, width, wait: None };
                 self.ask(client, Asked::Lock { client }, request);
             }
             Event::Used { client, lock } => {
@@ -227,10 +239,15 @@ impl RangeSystem {
 
     fn on_outcome(&mut self, op: OpId, outcome: HostOutcome) {
         match (self.asked.remove(&op.number).expect("nodes answer once"), outcome) {
-            (Asked::Lock { client }, Ok(HostSuccess::RangeLocked { lock, .. })) => {
+            (Asked::Lock { client }, Ok(HostSuccess::RangeLocked { lock, .. })) if self.is_sharing => {
+                self.clients[client].shared = Some(lock);
+                self.go_on(client);
+            }
+            (Asked::Lock { client }, Ok(HostSuccess::RangeLocked { lock, kept })) => {
                 let (now, workload) = (self.engine.now(), &self.parameters.workload);
                 if self.is_measured {
                     self.latencies.record(now.since(self.clients[client].since));
+                    self.kept += f64::from(u8::from(kept));
                 }
                 let takes = self.sampler.normal(workload.use_ms, workload.use_deviation_ms);
                 self.engine.foresee(now.after(milliseconds(takes)), Event::Used { client, lock });
@@ -267,8 +284,10 @@ impl RangeSystem {
         let index = match workload.layout {
             Sections::Apart => section * workload.pieces + piece,
             Sections::Interleaved => piece * clients + section,
+            Sections::Same => *piece,
         };
-        LockExtent { position: 0, range: BlockRange { start: index * count, count }, mode: workload.mode }
+        let mode = if self.is_sharing { LockMode::Shared } else { workload.mode };
+        LockExtent { position: 0, range: BlockRange { start: index * count, count }, mode }
     }
 
     fn node_of(&self, client: usize) -> usize {
