@@ -38,7 +38,6 @@ use braid_machine::{HostEffects, Ignored};
 use braid_wire::LockSurvey;
 use braid_wire::locking::{LockCommand, LockExtent, LockName, LockRefusal};
 use cache::Cache;
-use foresight::Recalled;
 use request::Request;
 use server_links::ServerLink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -57,7 +56,6 @@ pub struct LockClient {
     cache: Cache,
     /// Locks that are kept in parts, and of which other hosts want some that are in use here.
     leaving: BTreeSet<u64>,
-    recalled: Recalled,
     links: BTreeMap<LockServerId, ServerLink>,
     /// Keeps the holders of cached locks apart.
     local: LockTable<HolderId>,
@@ -190,7 +188,6 @@ impl LockClient {
             requests: BTreeMap::new(),
             cache: Cache::default(),
             leaving: BTreeSet::new(),
-            recalled: Recalled::default(),
             links: BTreeMap::new(),
             local: LockTable::new(),
             turns: VecDeque::new(),

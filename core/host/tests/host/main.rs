@@ -10,5 +10,6 @@ mod membership;
 mod objects;
 mod one_message;
 mod patience;
+mod promotions;
 mod stage;
 mod transactions;

@@ -1,14 +1,21 @@
 //! The index of cached locks that a holder may use.
 
-use braid_base::{BlockRange, LockServerId, ObjectId, RangeTable};
+use braid_base::{BlockRange, LockServerId, ObjectId, RangeTable, Time};
 use braid_wire::locking::{LockExtent, LockMode};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The extents of cached locks at each server. An extent is identified by the number of its lock request and its index in that request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
     by_place: BTreeMap<(OfServer, u16), RangeTable<(u64, u16), LockMode>>,
+    /// The objects of which other hosts have wanted something lately.
+    recalled: BTreeMap<ObjectId, Time>,
 }
+
+/// A recall is recent for so long.
+const RECENT: Duration = Duration::from_secs(1);
+const RECALLED_MAX: usize = 1024;
 
 /// An object at a server: several servers may grant the same ranges, and each of them counts.
 type OfServer = (LockServerId, ObjectId);
@@ -55,9 +62,25 @@ impl Cache {
     }
 
     /// The extents that may be used and share blocks with a range, the last one first.
-    pub fn kept(&self, place: OfServer, position: u16, range: BlockRange) -> impl Iterator<Item = BlockRange> {
+    pub fn cached(&self, place: OfServer, position: u16, range: BlockRange) -> impl Iterator<Item = BlockRange> {
         let table = self.by_place.get(&(place, position)).into_iter();
-        table.flat_map(move |table| table.overlapping(range).rev()).map(|(kept, _, _)| kept)
+        table.flat_map(move |table| table.overlapping(range).rev()).map(|(range, _, _)| range)
+    }
+
+    /// Another host wants something of an object.
+    pub fn note_recall(&mut self, object: ObjectId, now: Time) {
+        self.recalled.insert(object, now);
+        if self.recalled.len() > RECALLED_MAX {
+            self.recalled.retain(|_, since| now.since(*since) < RECENT);
+            // Those that are left are recent for a shorter time.
+            while self.recalled.len() > RECALLED_MAX / 2 {
+                self.recalled.pop_first();
+            }
+        }
+    }
+
+    pub fn is_recalled(&self, object: ObjectId, now: Time) -> bool {
+        self.recalled.get(&object).is_some_and(|since| now.since(*since) < RECENT)
     }
 
     /// The numbers of cached lock requests that conflict with these extents.

@@ -5,12 +5,10 @@
 //! sequence, and one that lies as far behind the last one as this behind the one before, and so on, continues a stride. Nothing is foreseen
 //! for a while after another host has wanted something of the object.
 
+use super::cache::Cache;
 use super::stripe_hashing::by_division;
-use super::{Ctx, LockClient};
-use braid_base::{BLOCK_BYTES, BlockRange, LockServerId, ObjectId, Time};
+use braid_base::{BLOCK_BYTES, BlockRange, LockServerId, ObjectId, RangeDivision};
 use braid_wire::locking::LockExtent;
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// What is asked for beyond some extents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,9 +19,12 @@ pub(super) struct Foresight {
     pub ahead: Vec<LockExtent>,
 }
 
-/// The objects of which other hosts have wanted something lately.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Recalled(BTreeMap<ObjectId, Time>);
+/// Where a host sees how its programs proceed: what it keeps, and at which servers.
+pub(super) struct Seen<'a> {
+    pub cache: &'a Cache,
+    pub servers: &'a [LockServerId],
+    pub division: RangeDivision,
+}
 
 /// The ranges of a stride that are asked for in one message.
 const STRIDE_RANGES: u64 = 16;
@@ -31,55 +32,24 @@ const STRIDE_RANGES: u64 = 16;
 const STRIDE_GAPS: u64 = 3;
 /// Ranges of so many programs may lie between two of a stride.
 const STRIDES_AMONG_MAX: usize = 8;
-/// Nothing is foreseen for so long after a recall.
-const EXACT_FOR: Duration = Duration::from_secs(1);
-const RECALLED_MAX: usize = 1024;
 
-impl Recalled {
-    pub fn note(&mut self, object: ObjectId, now: Time) {
-        self.0.insert(object, now);
-        if self.0.len() > RECALLED_MAX {
-            self.0.retain(|_, since| now.since(*since) < EXACT_FOR);
-            // Those that are left are exact for a shorter time.
-            while self.0.len() > RECALLED_MAX / 2 {
-                self.0.pop_first();
-            }
-        }
-    }
-
-    fn is_recent(&self, object: ObjectId, now: Time) -> bool {
-        self.0.get(&object).is_some_and(|since| now.since(*since) < EXACT_FOR)
-    }
-}
-
-impl LockClient {
-    /// What to ask of a server beyond these extents: at most `most` blocks.
-    pub(super) fn foresee(
-        &self,
-        cx: &Ctx,
-        server: LockServerId,
-        object: ObjectId,
-        extents: &[LockExtent],
-        most: u64,
-    ) -> Foresight {
-        let [extent] = extents else { return Foresight::default() };
-        if most == 0 || self.recalled.is_recent(object, cx.now.time) {
-            return Foresight::default();
-        }
+impl Seen<'_> {
+    /// What to ask of a server beyond this extent: at most `most` blocks.
+    pub fn foresee(&self, server: LockServerId, object: ObjectId, extent: &LockExtent, most: u64) -> Foresight {
         let (start, count) = (extent.range.start, extent.range.count);
-        let kept = |range| {
-            let servers = self.config.servers.iter().map(|server| (*server, object));
-            servers.flat_map(move |place| self.cache.kept(place, extent.position, range).take(STRIDES_AMONG_MAX))
+        let cached = |range| {
+            let servers = self.servers.iter().map(|server| (*server, object));
+            servers.flat_map(move |place| self.cache.cached(place, extent.position, range).take(STRIDES_AMONG_MAX))
         };
-        let last = start.checked_sub(1).and_then(|at| kept(BlockRange::new(at, 1)).map(|last| last.count).max());
+        let last = start.checked_sub(1).and_then(|at| cached(BlockRange::new(at, 1)).map(|last| last.count).max());
         if let Some(last) = last {
             // The new range is at most twice as long.
             return Foresight { width: (2 * last).saturating_sub(count).min(most), ahead: Vec::new() };
         }
-        let is_kept = |range: BlockRange| kept(BlockRange::new(range.start, 1)).any(|other| other == range);
+        let is_kept = |range: BlockRange| cached(BlockRange::new(range.start, 1)).any(|other| other == range);
         let before = |gaps: u64, gap: u64| Some(BlockRange::new(start.checked_sub(gap.checked_mul(gaps)?)?, count));
         let is_stride = |gap: &u64| (1..=STRIDE_GAPS).all(|gaps| before(gaps, *gap).is_some_and(is_kept));
-        let gaps = kept(BlockRange::between(0, start)).map(|last| start - last.start);
+        let gaps = cached(BlockRange::between(0, start)).map(|last| start - last.start);
         let Some(gap) = gaps.filter(is_stride).min() else { return Foresight::default() };
         let after = |index: u64| {
             let start = start.checked_add(gap.checked_mul(index)?)?;
@@ -87,7 +57,7 @@ impl LockClient {
             is_sound.then(|| LockExtent { range: BlockRange::new(start, count), ..*extent })
         };
         let is_new = |next: &LockExtent| {
-            let servers = by_division(&self.config.servers, cx.settings.range_division, object, &[*next]);
+            let servers = by_division(self.servers, self.division, object, &[*next]);
             servers.iter().any(|(of, _)| *of == server) && self.cache.covering((server, object), &[*next]).is_none()
         };
         let ahead = (1..STRIDE_RANGES.min(most / count + 1)).map_while(after).filter(is_new).collect();

@@ -15,12 +15,7 @@ pub(super) struct Request {
     pub extents: Vec<LockExtent>,
     pub retention: Retention,
     pub state: RequestState,
-    /// What other hosts want of a lock that is kept in parts: no further holder may use it, and it is given back as soon as no holder does.
-    pub recalled: Vec<LockExtent>,
-    /// What is asked for beyond the extents, of a lock that is kept in parts.
-    pub beyond: Foresight,
-    /// What was granted of that, and no holder has used. All of it goes together.
-    pub unused: Vec<LockExtent>,
+    pub parts: Parts,
     /// What is in the cache: any holder may use it.
     pub usable: Vec<LockExtent>,
     /// Holders that use the lock or wait for it.
@@ -32,6 +27,17 @@ pub(super) struct Request {
     pub over: Vec<u64>,
     /// Other locks of the same server that are released together with it.
     pub beside: Vec<u64>,
+}
+
+/// Of a lock that is kept in parts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parts {
+    /// What other hosts want of it: no further holder may use it, and it is given back as soon as no holder does.
+    pub recalled: Vec<LockExtent>,
+    /// What is asked for beyond the extents.
+    pub beyond: Foresight,
+    /// What was granted of that, and no holder has used. All of it goes together.
+    pub unused: Vec<LockExtent>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +66,7 @@ impl Request {
             extents,
             retention: Retention::Released,
             state,
-            recalled: Vec::new(),
-            beyond: Foresight::default(),
-            unused: Vec::new(),
+            parts: Parts::default(),
             usable: Vec::new(),
             users: BTreeSet::new(),
             retired: false,
@@ -80,8 +84,8 @@ impl Request {
 
     /// A holder uses these extents.
     pub fn note_use(&mut self, extents: &[LockExtent]) {
-        if !self.unused.is_empty() {
-            self.unused = without(&self.unused, &whole(extents));
+        if !self.parts.unused.is_empty() {
+            self.parts.unused = without(&self.parts.unused, &whole(extents));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Lock requests of a host: requested, granted, cached, revoked or recalled in parts, released. Each is sent again until it is answered.
 
-use super::foresight::Foresight;
-use super::request::{Request, RequestState, whole, without};
+use super::foresight::{Foresight, Seen};
+use super::request::{Parts, Request, RequestState, whole, without};
 use super::server_links::ServerLink;
 use super::wanted::HolderId;
 use super::{Ctx, Event, Holder, LockClient, LockTimer, Part, Retention};
@@ -54,10 +54,17 @@ impl LockClient {
             // Holders of this host are kept apart here. Another host that wants one of these meanwhile gets it.
             over = self.in_parts(server, object, &extents);
         }
-        let beyond = retention.width().map(|most| self.foresee(cx, server, object, &extents, most)).unwrap_or_default();
+        let beyond = match (retention.width(), &extents[..]) {
+            (Some(most @ 1..), [extent]) if !self.cache.is_recalled(object, cx.now.time) => {
+                let (cache, servers) = (&self.cache, &self.config.servers[..]);
+                Seen { cache, servers, division: cx.settings.range_division }.foresee(server, object, extent, most)
+            }
+            _ => Foresight::default(),
+        };
         let number = (cx.number)();
         let request = Request::new(cx.settings.resend(), server, object, extents, RequestState::Asked { impatient });
-        let request = Request { retention, users: [holder].into(), over, beyond, ..request };
+        let parts = Parts { beyond, ..Parts::default() };
+        let request = Request { retention, users: [holder].into(), over, parts, ..request };
         self.requests.insert(number, request);
         let held = self.holders.get_mut(&holder).expect("just seen");
         held.requests.push(number);
@@ -82,7 +89,7 @@ impl LockClient {
             (RequestState::Held, _) => return,
             (RequestState::Releasing, _) => LockCommand::Unlock { lock_id },
             (RequestState::Asked { .. }, LockTerm::Cached) if request.retention.width().is_some() => {
-                let (Foresight { width, ahead }, over) = (request.beyond.clone(), request.over.clone());
+                let (Foresight { width, ahead }, over) = (request.parts.beyond.clone(), request.over.clone());
                 LockCommand::LockRange { lock_id, object, extents, width, ahead, over }
             }
             (RequestState::Asked { .. }, _) if !request.over.is_empty() => {
@@ -196,7 +203,7 @@ impl LockClient {
         request.state = RequestState::Held;
         if let Some(granted) = extents {
             let asked = std::mem::replace(&mut request.extents, granted);
-            request.unused = without(&whole(&request.extents), &whole(&asked));
+            request.parts.unused = without(&whole(&request.extents), &whole(&asked));
         }
         let over = std::mem::take(&mut request.over);
         let users: Vec<_> = request.users.iter().copied().collect();
@@ -216,7 +223,7 @@ impl LockClient {
                 self.acquire_next(cx, user);
             }
         }
-        if self.requests.get(&number).is_some_and(|request| !request.recalled.is_empty()) {
+        if self.requests.get(&number).is_some_and(|request| !request.parts.recalled.is_empty()) {
             self.give_back_recalled(cx, number);
         }
     }
@@ -277,7 +284,7 @@ impl LockClient {
     pub(super) fn update_cache(&mut self, number: u64) {
         let request = self.requests.get_mut(&number).expect("only a known request is cached");
         let is_cached = request.cached() && request.is_held() && !request.retired;
-        let usable = if is_cached { without(&request.extents, &request.recalled) } else { Vec::new() };
+        let usable = if is_cached { without(&request.extents, &request.parts.recalled) } else { Vec::new() };
         if usable != request.usable {
             let place = (request.server, request.object);
             self.cache.remove(number, place, &request.usable);
@@ -393,7 +400,7 @@ impl LockClient {
     pub(super) fn release_request(&mut self, cx: &mut Ctx, number: u64, holder: HolderId) {
         let request = self.requests.get_mut(&number).expect("a holder's requests are known");
         request.users.remove(&holder);
-        if !request.recalled.is_empty() && !request.retired && request.is_held() {
+        if !request.parts.recalled.is_empty() && !request.retired && request.is_held() {
             return self.give_back_recalled(cx, number);
         }
         if !request.users.is_empty() {
@@ -467,17 +474,17 @@ impl LockClient {
             if request.server != server || request.retention.width().is_none() {
                 continue;
             }
-            let is_new = |extent: &LockExtent| !request.recalled.contains(extent);
+            let is_new = |extent: &LockExtent| !request.parts.recalled.contains(extent);
             let mut new: Vec<_> = extents.into_iter().filter(is_new).collect();
             // What was foreseen here is wanted there.
-            if new.iter().any(|wanted| request.unused.iter().any(|unused| unused.conflicts(wanted))) {
-                new.append(&mut request.unused);
+            if new.iter().any(|wanted| request.parts.unused.iter().any(|unused| unused.conflicts(wanted))) {
+                new.append(&mut request.parts.unused);
             }
-            request.recalled.extend(new);
-            self.recalled.note(request.object, cx.now.time);
-            let is_shattered = request.recalled.len() > LOCK_PART_EXTENTS_MAX;
+            request.parts.recalled.extend(new);
+            self.cache.note_recall(request.object, cx.now.time);
+            let is_shattered = request.parts.recalled.len() > LOCK_PART_EXTENTS_MAX;
             self.leaving.insert(lock_id);
-            for user in self.users_of(lock_id, &self.requests[&lock_id].recalled) {
+            for user in self.users_of(lock_id, &self.requests[&lock_id].parts.recalled) {
                 self.tell_part(user, |holder| Event::Revoked { holder });
             }
             match is_shattered {
@@ -506,7 +513,7 @@ impl LockClient {
             return None;
         }
         let is_idle = |extent: &LockExtent| self.users_of(number, &[*extent]).is_empty();
-        let (goes, stays): (Vec<_>, Vec<_>) = request.recalled.iter().copied().partition(is_idle);
+        let (goes, stays): (Vec<_>, Vec<_>) = request.parts.recalled.iter().copied().partition(is_idle);
         let rest = without(&request.extents, &goes);
         // If the server asks again for what was given back, it may have no room for the pieces.
         let is_repeated = rest == request.extents && request.users.is_empty();
@@ -526,7 +533,7 @@ impl LockClient {
             self.leaving.remove(&number);
         }
         let request = self.requests.get_mut(&number).expect("just seen");
-        (request.extents, request.recalled) = (rest.clone(), stays);
+        (request.extents, request.parts.recalled) = (rest.clone(), stays);
         Some(LockPart { lock_id: number, extents: rest })
     }
 

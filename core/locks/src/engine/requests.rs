@@ -5,7 +5,7 @@
 
 use super::{EngineEvent, EngineTimer, FenceCause, LockEngine};
 use crate::sessions::{FenceState, HeldLock, LockDetails, LockName, Session};
-use crate::table::{LockState, Locked};
+use crate::table::{LockState, LockTable, Locked};
 use braid_base::{BLOCK_BYTES, Callbacks, Generation, ObjectId, Time, limits};
 use braid_wire::{LOCK_PART_EXTENTS_MAX, LockExtent, LockPart, LockTerm};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +82,7 @@ impl LockEngine {
         self.events.push_back(EngineEvent::Granted { name, waited: false });
         // It is held before requests that wait for the others.
         if self.table.wanted(name) {
-            self.want_back(now, &[name]);
+            self.want_back(now, &[name], None);
         }
         Acceptance::Accepted
     }
@@ -107,7 +107,7 @@ impl LockEngine {
             }
             self.add_held(now, name, (true, false), 1);
             if self.table.wanted(name) {
-                self.want_back(now, &[name]);
+                self.want_back(now, &[name], None);
             }
         }
         true
@@ -168,7 +168,7 @@ impl LockEngine {
                 if asked.term == (LockTerm::Transaction { impatient: true }) {
                     self.timers.set(EngineTimer::Impatient(name), now.after(self.settings.lock_timeout));
                 }
-                self.want_back(now, &blockers);
+                self.want_back(now, &blockers, Some(name));
             }
         }
     }
@@ -178,7 +178,7 @@ impl LockEngine {
     pub fn lock_own(&mut self, now: Time, lock_id: u64, object: ObjectId, extents: &[LockExtent]) {
         match self.table.lock(LockName { host: LockEngine::OWN, lock_id }, object, extents) {
             Locked::Granted => self.events.push_back(EngineEvent::OwnGranted(lock_id)),
-            Locked::Waits { blockers } => self.want_back(now, &blockers),
+            Locked::Waits { blockers } => self.want_back(now, &blockers, None),
         }
     }
 
@@ -288,13 +288,13 @@ impl LockEngine {
             });
             // The next request in the queue waits for it already.
             if self.table.wanted(*next) {
-                self.want_back(now, &[*next]);
+                self.want_back(now, &[*next], None);
             }
         }
     }
 
-    /// Requests wait for these locks: revokes those that are cached now, and the others later.
-    fn want_back(&mut self, now: Time, lock_ids: &[LockName]) {
+    /// Requests wait for these locks, perhaps `by` is new among them: revokes those that are cached now, and the others later.
+    fn want_back(&mut self, now: Time, lock_ids: &[LockName], by: Option<LockName>) {
         let of_hosts =
             lock_ids.chunk_by(|one, other| one.host == other.host).filter(|names| names[0].host != LockEngine::OWN);
         let in_groups = self.settings.callbacks == Callbacks::Group;
@@ -303,8 +303,11 @@ impl LockEngine {
             let host = of_host[0].host;
             let session = self.sessions.get_mut(&host).expect("a host that holds a lock has a session");
             session.wanted_at = Some(now);
-            // Of a lock that is called back in parts, another part may be wanted than before.
-            let is_new = |lock_id: &u64| session.wanted.insert(*lock_id) || session.lock_ids[lock_id].in_parts;
+            let is_new = |lock_id: &u64| {
+                let wants_more =
+                    || by.is_none_or(|by| wants_more(&self.table, by, LockName { host, lock_id: *lock_id }));
+                session.wanted.insert(*lock_id) || (session.lock_ids[lock_id].in_parts && wants_more())
+            };
             let new = of_host.iter().map(|name| name.lock_id).filter(is_new);
             let new: Vec<_> = new.collect();
             let cached = new.into_iter().filter(|lock_id| session.lock_ids[lock_id].cached);
@@ -319,25 +322,20 @@ impl LockEngine {
         self.recall_groups(&of_groups);
     }
 
-    /// Calls on all hosts of the node groups of those that hold these locks of one object, or of several. In the range-lock paper, a mask of eight
-    /// bits says which groups these are (section 3.1). What a host does not give back is called back by name, like locks that it does not know.
+    /// Calls on all hosts of the node groups of those that hold these locks of one object. In the range-lock paper, a mask of eight bits says which
+    /// groups these are (section 3.1). What a host does not give back is called back by name, like locks that it does not know.
     fn recall_groups(&mut self, names: &[LockName]) {
+        let Some((object, _)) = names.first().and_then(|name| self.table.extents(*name)) else { return };
         let bit = |host: Generation| 1u8 << (host.0 % 8);
         let mask = names.iter().fold(0, |mask, name| mask | bit(name.host));
-        let mut wanted: BTreeMap<ObjectId, BTreeSet<(LockName, LockExtent)>> = BTreeMap::new();
-        for name in names {
-            let (object, _) = self.table.extents(*name).expect("it is held");
-            wanted.entry(object).or_default().extend(self.table.wanted_extents(*name));
-        }
+        let wanted: BTreeSet<_> = names.iter().flat_map(|name| self.table.wanted_extents(*name)).collect();
         let served = |session: &Session| session.fence_state == FenceState::Served;
         for (host, _) in self.sessions.iter().filter(|(host, session)| mask & bit(**host) != 0 && served(session)) {
-            for (object, wanted) in &wanted {
-                let by_others = wanted.iter().filter(|(name, _)| name.host != *host).map(|(_, extent)| *extent);
-                let extents: BTreeSet<_> = by_others.collect();
-                let extents: Vec<_> = extents.into_iter().take(LOCK_PART_EXTENTS_MAX).collect();
-                if !extents.is_empty() {
-                    self.events.push_back(EngineEvent::RecallGroup { host: *host, object: *object, extents });
-                }
+            let by_others = wanted.iter().filter(|(name, _)| name.host != *host).map(|(_, extent)| *extent);
+            let extents: BTreeSet<_> = by_others.collect();
+            let extents: Vec<_> = extents.into_iter().take(LOCK_PART_EXTENTS_MAX).collect();
+            if !extents.is_empty() {
+                self.events.push_back(EngineEvent::RecallGroup { host: *host, object, extents });
             }
         }
     }
@@ -381,6 +379,13 @@ impl LockEngine {
         self.give_back(now, name);
         self.events.push_back(EngineEvent::TimedOut(name));
     }
+}
+
+/// True if a request wants more of a lock that is called back in parts than others do already.
+fn wants_more(table: &LockTable<LockName>, by: LockName, name: LockName) -> bool {
+    let (own, of_others): (Vec<_>, Vec<_>) =
+        table.wanted_extents(name).into_iter().partition(|(other, _)| *other == by);
+    own.iter().any(|(_, extent)| !of_others.iter().any(|(_, other)| other.covers(extent)))
 }
 
 /// Drops a deferred request. False if there is none of that name. `extents` counts those of all hosts.

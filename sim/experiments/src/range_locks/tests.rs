@@ -120,7 +120,7 @@ fn only_the_first_of_many_that_promote_keeps_its_lock() {
     for clients in [2.0, 16.0, 64.0] {
         let value = |metric| figure.value("", "exclusive", clients, metric);
         assert_eq!(value("kept_fraction"), 1.0 / clients, "one of {clients}");
-        assert_eq!(value("callbacks_per_op"), clients - 1.0);
+        assert!(value("callbacks_per_op") <= 2.0, "{clients}: each share, and each lock, is called back once");
     }
 }
 

@@ -40,11 +40,18 @@ pub struct RangeSystem {
     last_op: u64,
     sampler: Sampler,
     latencies: Latencies,
-    is_measured: bool,
-    /// The clients acquire the shared locks that they are to promote.
-    is_sharing: bool,
+    phase: Phase,
     /// Locks before which nobody else had what was promoted.
     kept: f64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
+    /// The clients acquire the shared locks that they are to promote.
+    Sharing,
+    /// They lock what they leave to others.
+    Before,
+    Measured,
 }
 
 #[derive(Clone, Default)]
@@ -128,8 +135,7 @@ impl RangeSystem {
             last_op: 0,
             sampler: Sampler::new(seeds.next_u64()),
             latencies: Latencies::default(),
-            is_measured: false,
-            is_sharing: false,
+            phase: Phase::Before,
             kept: 0.0,
         }
     }
@@ -146,15 +152,16 @@ impl RangeSystem {
         }
         for file in 2..self.parameters.run.files + 2 {
             self.file = ObjectId(file);
-            self.is_sharing = self.parameters.workload.step == Step::Promote;
-            if shifts > 0 || self.is_sharing {
+            if self.parameters.workload.step == Step::Promote {
+                self.phase = Phase::Sharing;
+            }
+            if shifts > 0 || self.phase == Phase::Sharing {
                 self.take_steps(0..=0);
             }
-            self.is_sharing = false;
             before.add(&self.count());
-            self.is_measured = true;
+            self.phase = Phase::Measured;
             self.take_steps(shifts.min(1)..=shifts);
-            self.is_measured = false;
+            self.phase = Phase::Before;
             after.add(&self.count());
             self.forget_writes();
         }
@@ -239,13 +246,13 @@ impl RangeSystem {
 
     fn on_outcome(&mut self, op: OpId, outcome: HostOutcome) {
         match (self.asked.remove(&op.number).expect("nodes answer once"), outcome) {
-            (Asked::Lock { client }, Ok(HostSuccess::RangeLocked { lock, .. })) if self.is_sharing => {
+            (Asked::Lock { client }, Ok(HostSuccess::RangeLocked { lock, .. })) if self.phase == Phase::Sharing => {
                 self.clients[client].shared = Some(lock);
                 self.go_on(client);
             }
             (Asked::Lock { client }, Ok(HostSuccess::RangeLocked { lock, kept })) => {
                 let (now, workload) = (self.engine.now(), &self.parameters.workload);
-                if self.is_measured {
+                if self.phase == Phase::Measured {
                     self.latencies.record(now.since(self.clients[client].since));
                     self.kept += f64::from(u8::from(kept));
                 }
@@ -286,7 +293,7 @@ impl RangeSystem {
             Sections::Interleaved => piece * clients + section,
             Sections::Same => *piece,
         };
-        let mode = if self.is_sharing { LockMode::Shared } else { workload.mode };
+        let mode = if self.phase == Phase::Sharing { LockMode::Shared } else { workload.mode };
         LockExtent { position: 0, range: BlockRange { start: index * count, count }, mode }
     }
 
