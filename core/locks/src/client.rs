@@ -244,10 +244,9 @@ impl LockClient {
             None => by_server(&self.config.servers, run, object, &extents),
         };
         let queued = retention.caches() && !self.lock_locally(holder, object, &extents, &over);
-        let over = if over.is_empty() || retention.caches() {
-            Vec::new()
-        } else {
-            self.requests_of(holder.part, &over, object)
+        let (over, replaced) = match retention.caches() {
+            false if !over.is_empty() => (self.requests_of(holder.part, &over, object), Vec::new()),
+            _ => (Vec::new(), over),
         };
         let new = Holder { is_impatient, over, queued, next, ..Holder::new(object, retention) };
         let before = self.holders.insert(holder, new);
@@ -256,6 +255,11 @@ impl LockClient {
             self.tell_part(holder, |holder| Event::Delayed { holder });
         } else {
             self.acquire_next(cx, holder);
+        }
+        // Others may have come to wait for these before, when it was not known that they would be replaced.
+        let replaced = replaced.into_iter().map(|number| HolderId { part: holder.part, number });
+        for holder in replaced.filter(|holder| self.local.wanted(*holder)).collect::<Vec<_>>() {
+            self.tell_part(holder, |holder| Event::Revoked { holder });
         }
     }
 
