@@ -270,6 +270,11 @@ impl RangeLocks {
     }
 
     fn on_granted(&mut self, programs: PartLocks, cx: &mut Ctx, lock: u64) {
+        if let Some(server) = programs.doubted(cx, lock) {
+            // Its answer may be late: it may presume this host dead by now.
+            let silent = HostError::LockServerSilent { server, waited: cx.settings.host_lease };
+            return self.remove(programs, cx, lock, &silent);
+        }
         let granted = self.locks.get_mut(&lock).expect("a program asked for it");
         let Asked { op, over, kept, .. } = granted.asked.take().expect("it is granted once");
         self.timers.cancel(lock);

@@ -511,9 +511,19 @@ impl PartLocks<'_> {
 
     /// True if a holder has a lock that this server has granted.
     pub fn relies_on(&self, number: u64, server: LockServerId) -> bool {
+        self.granted_by(number).any(|other| other == server)
+    }
+
+    /// A server in doubt that has granted a lock which a holder has.
+    pub fn doubted(&self, cx: &Ctx, number: u64) -> Option<LockServerId> {
+        let is_doubted = |server: &LockServerId| self.client.links[server].is_in_doubt(cx.now, cx.settings);
+        self.granted_by(number).find(is_doubted)
+    }
+
+    fn granted_by(&self, number: u64) -> impl Iterator<Item = LockServerId> {
         let requests = self.client.holders.get(&self.holder(number)).into_iter().flat_map(|holder| &holder.requests);
-        let mut requests = requests.map(|request| &self.client.requests[request]);
-        requests.any(|request| request.server == server && request.is_held())
+        let held = requests.map(|request| &self.client.requests[request]).filter(|request| request.is_held());
+        held.map(|request| request.server)
     }
 
     /// The same, for a shorter time.
