@@ -3,7 +3,7 @@
 
 use braid_base::{Generation, limits};
 use braid_machine::{DiskError, DiskResult, Effects};
-use braid_two_copy_record::{Progress, RecordError, StoredRecord, TwoCopyRecord, disk_image};
+use braid_two_copy_record::{Progress, RecordError, StoredRecord, TwoCopyRecord, disk_image, is_written};
 use bytes::{Buf, BufMut};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,12 @@ pub const DISK_BYTES: u64 = Hosts::DISK_BYTES;
 /// The content of the disk of a lock server of which no host holds a lock. A disk of zeros may also be one that was lost.
 pub fn empty_list() -> Vec<u8> {
     disk_image(&Hosts::default())
+}
+
+/// True if this content of a disk contains no list that was ever durable: the list was lost, or there never was one. A first list that was
+/// written in part counts as none: hosts may have reported their locks meanwhile.
+pub fn is_list_lost(disk: &[u8]) -> bool {
+    matches!(is_written::<Hosts>(disk), Ok(false))
 }
 
 /// The reason why a list can't be used.
@@ -128,6 +134,19 @@ impl HostList {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_is_lost_unless_one_copy_was_written_or_both_are_damaged() {
+        let mut disk = vec![0; DISK_BYTES as usize];
+        assert!(is_list_lost(&disk));
+        let list = empty_list();
+        disk[..100].copy_from_slice(&list[..100]);
+        assert!(is_list_lost(&disk), "the first write of all was torn");
+        disk[Hosts::COPY_BYTES] = 1;
+        assert!(!is_list_lost(&disk), "both copies are damaged");
+        disk[..Hosts::COPY_BYTES].copy_from_slice(&list[..Hosts::COPY_BYTES]);
+        assert!(!is_list_lost(&disk));
+    }
 
     #[test]
     fn as_many_hosts_as_there_may_be_fit_in() {

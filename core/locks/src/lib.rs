@@ -37,7 +37,7 @@ pub mod table;
 pub use counters::LockServerCounters;
 pub use engine::{FenceCause, LockEngine};
 pub use fence_rounds::FenceDecision;
-pub use host_list::{DISK_BYTES, ListError, empty_list};
+pub use host_list::{DISK_BYTES, ListError, empty_list, is_list_lost};
 pub use server::{LockServer, LockServerConfig, LockService};
 pub use sessions::LockName;
 pub use table::{LockState, LockTable, Locked};

@@ -192,6 +192,11 @@ pub fn read_image<R: TwoCopyRecord>(disk: &[u8]) -> Result<R, RecordError> {
     newest(disk).map(|(_, record, _)| record)
 }
 
+/// False if no record was ever durable on a disk with this content.
+pub fn is_written<R: TwoCopyRecord>(disk: &[u8]) -> Result<bool, RecordError> {
+    newest::<R>(disk).map(|(sequence, ..)| sequence > 0)
+}
+
 /// The newest valid copy, and whether the other one has the same record. A copy of zeros was never written.
 fn newest<R: TwoCopyRecord>(disk: &[u8]) -> Result<(u64, R, bool), RecordError> {
     let mut copies = Vec::new();

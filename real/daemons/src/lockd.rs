@@ -8,7 +8,7 @@ use braid_base::limits::{self, Settings};
 use braid_base::{ArrayId, Generation, LockServerId, NodeId};
 use braid_control::{ControlPlane, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file};
 use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
-use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService, empty_list};
+use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService, empty_list, is_list_lost};
 use braid_recording::RecordingRequest;
 use braid_session::{Metrics, addressing, renewal_input};
 use braid_shell::{Address, Budget, Counters, Disk, Node};
@@ -49,7 +49,7 @@ impl LockDaemon {
         // A file that was created but not written before a crash counts as missing.
         let content = std::fs::read(control.local().dir().join(&file))
             .map_err(|error| Failure::from(error).of(control.local().dir().join(&file).display()))?;
-        let is_blank = content.iter().all(|byte| *byte == 0);
+        let is_blank = is_list_lost(&content);
         Ok(LockDaemon { control: control.clone(), array: description.array, id, disk, is_blank })
     }
 
