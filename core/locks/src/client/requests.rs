@@ -13,6 +13,10 @@ use braid_wire::locking::{
     LockTerm,
 };
 
+/// A host keeps as many locks as there may be extents at a lock server, divided by this. Programs that lock one range after the other, and
+/// never the same again, must not fill the table.
+const KEPT_SHARE: usize = 16;
+
 impl LockClient {
     /// Uses cached locks if they cover all of these extents.
     pub(super) fn use_cached(
@@ -51,6 +55,9 @@ impl LockClient {
         if retention == Retention::Cached {
             self.drop_conflicting(server, object, &extents);
         } else if retention.caches() {
+            if self.requests.len() >= cx.settings.lock_extents_max / KEPT_SHARE {
+                self.drop_oldest(1);
+            }
             // Holders of this host are kept apart here. Another host that wants one of these meanwhile gets it.
             over = self.in_parts(server, object, &extents);
         }
@@ -322,6 +329,13 @@ impl LockClient {
         self.link(request.server).dropped.push(number);
     }
 
+    /// Drops so many locks that are kept and that no holder uses, those that were requested first.
+    fn drop_oldest(&mut self, count: usize) {
+        let is_idle = |request: &Request| request.is_settled() && request.users.is_empty();
+        let idle = self.requests.iter().filter(|(_, request)| is_idle(request)).map(|(number, _)| *number);
+        idle.take(count).collect::<Vec<_>>().into_iter().for_each(|number| self.drop_idle(number));
+    }
+
     /// Releases all cached locks that are not in use, until the servers have confirmed that. Each message names as many
     /// locks as it may.
     pub fn release_cached(&mut self, cx: &mut Ctx) {
@@ -382,6 +396,10 @@ impl LockClient {
                 return;
             }
             RequestState::Asked { .. } | RequestState::Reasserting => {}
+        }
+        if refusal == LockRefusal::Busy && request.retention.width().is_some() {
+            // This host may have taken the room itself. It is there when the program tries again.
+            self.drop_oldest(limits::COMMITS_PER_REQUEST_MAX);
         }
         self.retire(number);
         for user in self.forget(number).users {

@@ -107,6 +107,35 @@ fn a_part_gets_an_event_when_another_host_waits_for_a_lock_of_its_holder() {
 }
 
 #[test]
+fn a_host_keeps_a_bounded_number_of_ranges_and_drops_the_oldest_that_is_not_in_use() {
+    let mut owner = Owner { settings: Settings { lock_extents_max: 64, ..Settings::default() }, ..Owner::new() };
+    let lock = |owner: &mut Owner, holder: u64| {
+        let range = extents(LockMode::Exclusive, &[(10 * holder, 10)]);
+        let wanted = Wanted::new(OBJECT, range.clone(), Retention::CachedInParts { width: 0 });
+        owner.does(|client, cx| client.of_part(PAGES).acquire(cx, holder, wanted));
+        let lock_id = owner.last;
+        if owner.told(PAGES).is_empty() {
+            owner.hears(LockReply::GrantedRange { lock_id, extents: range, waited: false });
+            owner.told(PAGES);
+        }
+        lock_id
+    };
+    lock(&mut owner, 1);
+    let numbers: Vec<_> = (2..10)
+        .map(|holder| {
+            let number = lock(&mut owner, holder);
+            owner.does(|client, cx| client.of_part(PAGES).release(cx, holder));
+            number
+        })
+        .collect();
+    assert_eq!(owner.client.len(), 4, "the one in use, and the last three");
+    assert_eq!(lock(&mut owner, 9), numbers[7], "it is kept");
+    let asked = lock(&mut owner, 2);
+    assert!(asked > numbers[7], "it was dropped");
+    owner.client.invariants();
+}
+
+#[test]
 fn a_lock_server_is_not_believed_about_the_locks_of_another() {
     let (zero, one) = (LockServerId(0), LockServerId(1));
     let config = LockClientConfig { host: ONE, servers: vec![zero, one], acquisition: Acquisition::Ordered };
