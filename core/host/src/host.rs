@@ -5,7 +5,7 @@ use crate::counters::HostCounters;
 use crate::ctx::{Ctx, RequestTimer, Timer};
 use crate::disconnect::{Rest, begins_something};
 use crate::object_requests::RequestContent;
-use crate::range_locks::{Locks, RangeLocks};
+use crate::range_locks::{Locks, PROGRAMS, RangeLocks};
 use crate::requests::DeviceRequests;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, VolumeId};
@@ -169,15 +169,14 @@ impl Host {
         self.coordinator.is_fenced()
     }
 
-    /// The locks of lock servers that this host holds, as far as it knows, for inspection. No other host may hold them,
-    /// unless this host is fenced.
-    pub fn held_locks(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
-        self.locks.client.held().map(|(_, object, extent)| (object, extent))
+    /// The client of the lock servers, for inspection. What it [holds](LockClient::held) no other host may hold, unless this host is fenced.
+    pub fn locks(&self) -> &LockClient {
+        &self.locks.client
     }
 
-    /// The number of locks held, requested or being released, for inspection.
-    pub fn lock_ids(&self) -> usize {
-        self.locks.client.len()
+    /// The locks of ranges that programs of this host have, for inspection.
+    pub fn locked_ranges(&self) -> impl Iterator<Item = (u64, ObjectId, &[LockExtent])> {
+        self.locks.client.locked(PROGRAMS)
     }
 
     /// When each device was last heard.

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The part of the host whose lock holders are programs.
-const PROGRAMS: Part = Part(1);
+pub(crate) const PROGRAMS: Part = Part(1);
 
 /// The client of the lock servers, and the part of the host that locks ranges for programs.
 #[derive(Clone, Debug)]

@@ -31,6 +31,7 @@ mod wanted;
 pub use braid_base::Acquisition;
 pub use wanted::{Part, Retention, Wanted};
 
+use crate::engine::CHECKED_MAX;
 use crate::table::{LockTable, Locked};
 use braid_base::limits::{self, Settings};
 use braid_base::{Generation, LockServerId, Now, ObjectId, Time, Timers};
@@ -38,7 +39,7 @@ use braid_machine::{HostEffects, Ignored};
 use braid_wire::LockSurvey;
 use braid_wire::locking::{LockCommand, LockExtent, LockName, LockRefusal};
 use cache::Cache;
-use request::Request;
+use request::{Request, RequestState};
 use server_links::ServerLink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -176,6 +177,17 @@ impl Holder {
     fn new(object: ObjectId, retention: Retention) -> Holder {
         let (over, requests, asked, next) = (Vec::new(), Vec::new(), BTreeSet::new(), VecDeque::new());
         Holder { object, retention, is_impatient: false, over, requests, queued: false, asked, next, has_all: false }
+    }
+
+    /// Asserts that it holds nothing that this host was not granted, by each server which has granted it something.
+    fn check_covered(&self, extents: &[LockExtent], requests: &BTreeMap<u64, Request>) {
+        let requests = || self.requests.iter().map(|number| &requests[number]);
+        let servers: BTreeSet<_> = requests().map(|request| request.server).collect();
+        for (server, extent) in servers.iter().flat_map(|server| extents.iter().map(move |extent| (server, extent))) {
+            let granted = requests().filter(|request| request.server == *server && request.is_held());
+            let left = extent.uncovered(granted.flat_map(|request| &request.extents));
+            assert!(left.is_empty(), "a holder has what {server} has not granted: {left:?}");
+        }
     }
 }
 
@@ -441,6 +453,21 @@ impl LockClient {
         held.flat_map(|request| request.extents.iter().map(|extent| (request.server, request.object, *extent)))
     }
 
+    /// The same with the numbers of the locks, as far as the latest start of each server that has answered has granted them.
+    pub fn confirmed(&self) -> impl Iterator<Item = (LockServerId, Generation, u64, &[LockExtent])> {
+        let held = self.requests.iter().filter(|(_, request)| request.state == RequestState::Held);
+        held.map(|(number, request)| (request.server, self.links[&request.server].heard, *number, &request.extents[..]))
+    }
+
+    /// What the holders of one part hold that have all their locks, and are kept apart here.
+    pub fn locked(&self, part: Part) -> impl Iterator<Item = (u64, ObjectId, &[LockExtent])> {
+        let locked = self.holders(part).filter(|(_, has_all)| *has_all);
+        locked.filter_map(move |(number, _)| {
+            let (object, extents) = self.local.extents(HolderId { part, number })?;
+            Some((number, object, extents))
+        })
+    }
+
     /// The number of locks held, requested or being released.
     pub fn len(&self) -> usize {
         self.requests.len()
@@ -477,6 +504,10 @@ impl LockClient {
             for number in &held.requests {
                 let request = self.requests.get(number).expect("a holder's requests are known");
                 request.invariants(*number, *holder);
+            }
+            if held.has_all && held.retention.width().is_some() && held.requests.len() <= CHECKED_MAX {
+                let (_, extents) = self.local.extents(*holder).expect("the holders of one host are kept apart");
+                held.check_covered(extents, &self.requests);
             }
         }
     }

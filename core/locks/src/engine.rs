@@ -154,6 +154,16 @@ impl LockEngine {
         self.table.extents(name)
     }
 
+    /// When a host was heard last, if it is known.
+    pub fn last_heard(&self, host: Generation) -> Option<Time> {
+        self.sessions.get(&host).map(|session| session.last_heard)
+    }
+
+    /// Since when a lock of a host has been held, or has waited; and whether it was not granted at once.
+    pub fn since(&self, name: LockName) -> Option<(Time, bool)> {
+        self.held(name).map(|held| (held.since, held.waited))
+    }
+
     pub(crate) fn is_held(&self, name: LockName) -> bool {
         self.table.state(name) == Some(LockState::Held)
     }
@@ -389,6 +399,13 @@ impl LockEngine {
         for name in self.table.owners().filter(|name| name.host != LockEngine::OWN).take(CHECKED_MAX) {
             let session = &self.sessions[&name.host];
             assert!(session.listed, "a host with locks is in the list: {name:?}");
+            let (object, extents) = self.table.extents(name).expect("it is in the table");
+            let counted = session.lock_ids.get(&name.lock_id).map(|held| usize::from(held.extents));
+            assert_eq!(counted, Some(extents.len()), "a lock in the table is counted: {name:?}");
+            if self.is_held(name) && extents.len() <= CHECKED_MAX {
+                let other = self.table.holders(object, extents).into_iter().find(|other| other.host != name.host);
+                assert_eq!(other, None, "no other host holds what conflicts with {name:?}");
+            }
             if self.is_held(name) && session.lock_ids[&name.lock_id].cached && self.table.wanted(name) {
                 let revoked = self.timers.deadline_of(EngineTimer::Revoke(name.host)).is_some();
                 assert!(

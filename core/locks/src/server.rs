@@ -110,6 +110,11 @@ impl LockServer {
         }
     }
 
+    /// The generation of this start.
+    pub fn start(&self) -> Generation {
+        self.config.start
+    }
+
     pub fn service(&self) -> LockService {
         self.service
     }

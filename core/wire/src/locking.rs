@@ -253,6 +253,16 @@ impl LockExtent {
         self.position == other.position && self.range.contains(other.range) && self.mode.includes(other.mode)
     }
 
+    /// What of this extent no other one covers, alone or together.
+    pub fn uncovered<'a>(self, others: impl IntoIterator<Item = &'a LockExtent>) -> Vec<LockExtent> {
+        others.into_iter().fold(vec![self], |left, other| {
+            let is_as_strong = other.mode.includes(self.mode);
+            let other = LockExtent { mode: LockMode::Exclusive, ..*other };
+            let cut = |extent: LockExtent| if is_as_strong { extent.without(&other) } else { vec![extent] };
+            left.into_iter().flat_map(cut).collect()
+        })
+    }
+
     /// What is left of this extent if nothing that conflicts with another one is kept: at most three pieces. An exclusive lock that others
     /// want to share is kept shared there.
     pub fn without(self, other: &LockExtent) -> Vec<LockExtent> {

@@ -12,18 +12,40 @@ const WATCHED: usize = 4;
 
 /// At any moment of any run, no two hosts that devices still serve hold conflicting locks.
 pub(crate) fn check_exclusion(cluster: &Cluster) -> Result<(), Failed> {
-    let held: Vec<_> = cluster.slots().filter_map(|slot| held_locks(cluster, cluster.node(slot))).collect();
-    check_held(cluster, &held)
+    let at_servers =
+        |host: &Host| host.locks().held().map(|(server, object, extent)| ((server, object), extent)).collect();
+    check_held(cluster, &of_hosts(cluster, at_servers))
 }
 
-/// The same for these locks of hosts.
-pub(crate) fn check_held(cluster: &Cluster, held: &[(Generation, Vec<(ObjectId, LockExtent)>)]) -> Result<(), Failed> {
+/// Something of each host that is in a slot.
+pub(crate) fn of_hosts<T>(cluster: &Cluster, of: impl Fn(&Host) -> T) -> Vec<(Generation, T)> {
+    let of_node = |node: &NodeId| match (*node, cluster.world.machine(*node)) {
+        (NodeId::Host(host), Some(role)) => Some((host, of(role.host()?))),
+        _ => None,
+    };
+    cluster.hosts.iter().filter_map(of_node).collect()
+}
+
+/// The same for these locks of hosts, each with the place where it excludes others.
+pub(crate) fn check_held<Place: PartialEq + fmt::Debug>(
+    cluster: &Cluster,
+    held: &[(Generation, Vec<(Place, LockExtent)>)],
+) -> Result<(), Failed> {
+    let devices = cluster.devices();
+    check_held_by(held, |host| is_served(&cluster.world, &devices, host))
+}
+
+/// The same for the hosts that count.
+pub(crate) fn check_held_by<Place: PartialEq + fmt::Debug>(
+    held: &[(Generation, Vec<(Place, LockExtent)>)],
+    counts: impl Fn(Generation) -> bool,
+) -> Result<(), Failed> {
     for (number, (host, locks)) in held.iter().enumerate() {
         for (other, theirs) in &held[number + 1..] {
             let conflict = locks.iter().find_map(|lock| Some((lock, theirs.iter().find(|its| conflict(lock, its))?)));
             if let Some(((_, lock), (_, its))) = conflict
-                && is_served(&cluster.world, &cluster.devices(), *host)
-                && is_served(&cluster.world, &cluster.devices(), *other)
+                && counts(*host)
+                && counts(*other)
             {
                 return failed("exclusion", format!("{host} holds {lock:?}, and {other} holds {its:?}"));
             }
@@ -32,15 +54,8 @@ pub(crate) fn check_held(cluster: &Cluster, held: &[(Generation, Vec<(ObjectId, 
     Ok(())
 }
 
-fn held_locks(cluster: &Cluster, node: NodeId) -> Option<(Generation, Vec<(ObjectId, LockExtent)>)> {
-    match (node, cluster.world.machine(node)) {
-        (NodeId::Host(host), Some(role)) => Some((host, role.host()?.held_locks().collect())),
-        _ => None,
-    }
-}
-
-fn conflict((object, lock): &(ObjectId, LockExtent), (other, its): &(ObjectId, LockExtent)) -> bool {
-    object == other && lock.position == its.position && lock.mode.conflicts(its.mode) && lock.range.overlaps(its.range)
+fn conflict<Place: PartialEq>((place, lock): &(Place, LockExtent), (other, its): &(Place, LockExtent)) -> bool {
+    place == other && lock.conflicts(its)
 }
 
 /// At any moment, no device that serves would execute a request of a host that was taken over from.

@@ -158,7 +158,7 @@ fn cached_locks_are_given_back_until_that_is_confirmed() {
     let lock_id = unlocked(&mut stage);
     stage.grant(SERVER, 3, LockReply::Unlocked { lock_id });
     assert!(left(&mut stage, op));
-    assert_eq!(stage.host.lock_ids(), 0);
+    assert_eq!(stage.host.locks().len(), 0);
 }
 
 #[test]
