@@ -6,7 +6,7 @@ use crate::prelude::*;
 use std::str::FromStr;
 
 /// All activities, in the order in which they are drawn. Later ones heed those before.
-const ACTIVITIES: [Entry; 24] = [
+const ACTIVITIES: [Entry; 25] = [
     Entry::of::<crate::sites::ParallelRaid>(),
     Entry::of::<crate::moving::Migrate>(),
     Entry::of::<crate::objects::ObjectUse>(),
@@ -31,6 +31,7 @@ const ACTIVITIES: [Entry; 24] = [
     Entry::of::<crate::control::SilenceOptions>(),
     Entry::of::<crate::suspensions::Suspensions>(),
     Entry::of::<crate::nodes::Nodes>(),
+    Entry::of::<crate::ranges::RangeUse>(),
 ];
 
 impl Options {

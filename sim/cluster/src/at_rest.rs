@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, Failed, HostSlot, failed, first_byte};
 use crate::prelude::*;
-use crate::role::Role;
+use crate::role::{Role, lock_server_of};
 use crate::surveyor::Surveyor;
 use crate::{hosts, object_requests};
 use braid_check::{Cells, Promise, Verdict, check_stripe, reconstruct};
@@ -194,7 +194,7 @@ pub(crate) fn check_rest(cluster: &Cluster, without: Option<DeviceId>) -> Result
 /// Checks that the lock server serves, and that no request waits for locks. Locks that no other host wants may remain: cached
 /// locks, locks granted to a late copy of a request, and locks of dead hosts.
 pub(super) fn check_lock_server(cluster: &Cluster, id: LockServerId) -> Result<(), Failed> {
-    let Some(Role::LockServer(server)) = cluster.world.machine(NodeId::LockServer(id)) else {
+    let Some(server) = lock_server_of(&cluster.world, id) else {
         return failed("lock-server-down", format!("{id} is not up"));
     };
     if server.service() != LockService::Serving {

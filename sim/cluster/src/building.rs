@@ -11,7 +11,7 @@ use crate::undecided_requests::UndecidedRequests;
 use crate::{damage_places, hosts, volumes};
 use braid_check::{History, ObjectHistory};
 use braid_device::DeviceConfig;
-use braid_locks::{LockServer, LockServerConfig};
+use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, is_list_lost};
 use braid_membership::MonitorConfig;
 use braid_metadata::Purpose;
 use braid_store::{Medium, Store, StoreConfig};
@@ -195,8 +195,24 @@ pub(super) fn add_lock_server(cluster: &mut Cluster, server: LockServerId) {
 
 fn new_lock_server(cluster: &mut Cluster, id: LockServerId) -> Role {
     let (start, settings) = (hosts::fresh_generation(cluster), cluster.options.settings.clone());
-    let config = LockServerConfig::of_volumes(id, start, BTreeSet::new(), settings);
+    let config = LockServerConfig::of_volumes(id, start, unlisted(cluster, id), settings);
     Role::LockServer(Box::new(LockServer::new(config)))
+}
+
+/// The hosts that may hold locks of a lock server whose disk was lost: all but those that are fenced, or live and have never sent a lock
+/// server a request.
+fn unlisted(cluster: &Cluster, id: LockServerId) -> BTreeSet<Generation> {
+    let is_lost = |disk: &Disk| is_list_lost(&disk.peek(0, DISK_BYTES as usize));
+    let was_lost = cluster.device_notes.lost_lists.contains(&id);
+    if !was_lost || !cluster.world.disk(NodeId::LockServer(id)).is_some_and(is_lost) {
+        return BTreeSet::new();
+    }
+    let may_hold = |host: &Generation| {
+        let known = cluster.world.machine(NodeId::Host(*host)).and_then(Role::host);
+        let is_fenced = cluster.membership().is_some_and(|membership| membership.fence.refuses(*host));
+        !is_fenced && known.is_none_or(|host| host.locks().counters().requests > 0)
+    };
+    cluster.generations.all.iter().copied().filter(may_hold).collect()
 }
 
 fn new_device(cluster: &Cluster, device: DeviceId) -> Role {

@@ -53,7 +53,7 @@ impl Cluster {
                 let is_excused = outcome.as_ref().is_err_and(|error| self.options.excuses(error));
                 self.files.on_reply(&self.world, (asked.node, asked.client), id, outcome, is_excused)?;
             }
-            (Record::Nothing | Record::Fence(_), Err(_)) | (Record::Nothing, _) => {}
+            (Record::Nothing | Record::Fence(_), Err(_)) | (Record::Nothing | Record::Ranges, _) => {}
             (Record::Fence(host), Ok(HostSuccess::Done)) => note_fence(self, host, asked.since),
             (record, Err(HostError::NoSuchVolume)) if may_be_deleted(self, &record) => {}
             (_, Err(HostError::OutOfRange)) if lags_behind_growth(self, asked.node) => {}

@@ -113,6 +113,14 @@ pub(crate) fn device_of(world: &World<Role>, device: DeviceId) -> Option<&Device
     }
 }
 
+/// A lock server, if it is up.
+pub(crate) fn lock_server_of(world: &World<Role>, server: LockServerId) -> Option<&LockServer> {
+    match world.machine(NodeId::LockServer(server))? {
+        Role::LockServer(machine) => Some(machine),
+        _ => None,
+    }
+}
+
 /// True if a device is up, and finds that it can serve.
 pub(crate) fn can_serve(world: &World<Role>, device: DeviceId) -> bool {
     device_of(world, device).is_some_and(|machine| *machine.service() == Service::Serving)

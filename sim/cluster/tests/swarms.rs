@@ -102,6 +102,20 @@ fn happened(kind: &str, runs: u64, least: &[(u64, &[&str])]) {
 }
 
 #[test]
+fn programs_that_lock_ranges_exclude_each_other_and_none_waits_for_ever() {
+    let sum = swarm(60, also("ranges"));
+    assert_happened(&sum, &[(10, &["lock server's disk lost"])]);
+    let ranges = sum.of("ranges");
+    for (what, least) in [("locked", 500), ("recalled", 500), ("taken", 200), ("converted", 100), ("abandoned", 50)] {
+        assert!(ranges[what] >= least, "{what} too rarely: {sum}");
+    }
+    for what in ["converted, not kept", "lost", "no room"] {
+        assert!(ranges[what] >= 5, "{what} too rarely: {sum}");
+    }
+    assert!(sum.lock_servers.shrunk > 500 && sum.lock_servers.reasserted > 50, "{sum}");
+}
+
+#[test]
 fn hosts_and_devices_at_one_place_fail_together() {
     let least =
         [(100, &["fault of a node"][..]), (20, &["node killed", "node cut off", "device crash at a disk command"])];

@@ -18,6 +18,8 @@ pub struct DeviceNotes {
     pub replacing: bool,
     /// Devices that have died for good.
     pub dead: BTreeSet<DeviceId>,
+    /// Lock servers whose disks were lost.
+    pub(crate) lost_lists: BTreeSet<LockServerId>,
 }
 
 impl DeviceNotes {

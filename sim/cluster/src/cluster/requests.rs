@@ -49,6 +49,8 @@ pub(crate) enum Record {
     Ownership(FileSystemId, OwnershipRequest),
     /// An operation on files.
     Files(FileOperationId),
+    /// A program's request for a lock of ranges, or its end.
+    Ranges,
     Nothing,
 }
 
