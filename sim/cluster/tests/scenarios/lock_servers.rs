@@ -18,12 +18,6 @@ fn begin_late_write(array: &mut Cluster, host: HostSlot, late: Duration) {
     array.run_for(Duration::from_millis(20));
 }
 
-/// A new generation takes the slot of a fenced host.
-fn replace_fenced(array: &mut Cluster, host: HostSlot) {
-    assert_eq!(array.fenced(), [host], "the host knows that it is fenced, and no other host is fenced");
-    replace_host(array, host);
-}
-
 fn restart_lock_server(array: &mut Cluster) {
     array.crash(LOCK_SERVER);
     array.restart_lock_server(LockServerId(0));

@@ -26,6 +26,7 @@ mod one_message;
 mod parallel_raid;
 mod patience;
 mod play;
+mod range_locks;
 mod rebuild_workers;
 mod records;
 mod resynchronisation;

@@ -195,6 +195,12 @@ pub fn replace_host(array: &mut Cluster, host: HostSlot) {
     take_slot(array, host);
 }
 
+/// A new generation takes the slot of a fenced host.
+pub fn replace_fenced(array: &mut Cluster, host: HostSlot) {
+    assert_eq!(array.fenced(), [host], "the host knows that it is fenced, and no other host is fenced");
+    replace_host(array, host);
+}
+
 /// Another host takes the slot of one that is down.
 pub fn take_slot(array: &mut Cluster, slot: HostSlot) {
     array.replace_host(slot, LocalClock::exact(array.world.now()));
