@@ -74,7 +74,6 @@ struct Bench {
     data: Bytes,
 }
 
-/// A transaction of the host.
 #[derive(Clone, Copy)]
 struct Transaction {
     id: TransactionId,
@@ -196,7 +195,6 @@ impl Bench {
         }
     }
 
-    /// Advances time.
     fn pass(&mut self) {
         self.now = Now { time: Time(self.now.time.0 + PAUSE), clock: Clock(self.now.clock.0 + PAUSE) };
         if self.device.deadline().is_some_and(|deadline| deadline <= self.now.time) {

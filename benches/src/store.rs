@@ -47,7 +47,6 @@ pub(crate) fn workloads() -> Vec<Workload> {
     ]
 }
 
-/// A store and its disk.
 struct Bench {
     store: Store,
     disk: MemoryDisk,
@@ -128,7 +127,6 @@ impl Bench {
         }
     }
 
-    /// The next event of the store.
     fn event(&mut self) -> StoreEvent {
         loop {
             if let Some(event) = self.store.pop_event() {

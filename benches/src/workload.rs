@@ -6,7 +6,6 @@ use std::hint::black_box;
 /// The most rounds that can be prepared at once, so that their transactions do not conflict.
 pub const ROUNDS_MAX: usize = 256;
 
-/// A piece of work to be measured.
 pub struct Workload {
     /// `subject/piece`
     pub name: &'static str,

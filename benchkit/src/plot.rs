@@ -13,7 +13,6 @@ pub struct Axis {
     pub title: &'static str,
 }
 
-/// A kind of plot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlotKind {
     /// Added to the experiment's name if the experiment has several plots.
@@ -37,7 +36,6 @@ impl PlotKind {
     }
 }
 
-/// A finished plot.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// Added to the experiment's name.

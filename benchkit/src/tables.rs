@@ -119,7 +119,6 @@ fn title(metric: &str) -> &str {
     }
 }
 
-/// The tables as text.
 pub fn text(blocks: &[Block]) -> String {
     let mut text = String::new();
     for block in blocks {

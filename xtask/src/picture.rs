@@ -9,7 +9,6 @@ const WIDTH: u32 = 760;
 const HEIGHT: u32 = 356;
 const HOSTS: [(&str, &str); 3] = [("host 1", "virtual machine"), ("host 2", "file system"), ("host 3", "your program")];
 const DEVICES: u32 = 5;
-/// The top of the row of hosts.
 const HOSTS_TOP: u32 = 30;
 const HOST_HEIGHT: u32 = 76;
 const DEVICES_TOP: u32 = 226;

@@ -10,7 +10,6 @@ const THREADS: &str = "6";
 /// With more failures than this, the cause is no missed deadline.
 const RETRIED_MAX: usize = 4;
 
-/// Runs all of them.
 pub fn run_all() -> Result<()> {
     let mut tests = command(&["--test-threads", THREADS]);
     let failed = failures(&mut tests)?;

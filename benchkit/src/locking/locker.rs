@@ -130,7 +130,6 @@ pub struct Counts {
     /// Requests that concern locks: attempts, counting, releases. The work under the lock is not included, unless it shares a request
     /// with one of these.
     pub requests: u64,
-    /// Attempts that were refused.
     pub refused: u64,
     /// Locks that were not acquired at the first attempt.
     pub delayed: u64,

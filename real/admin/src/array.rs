@@ -170,7 +170,6 @@ impl Events {
     }
 }
 
-/// The interval of looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Looks at the array again and again, until `is_so`; false if it is not so within `limit`.

@@ -84,7 +84,6 @@ pub struct Known<'a> {
 }
 
 impl DeviceCondition {
-    /// The condition of a device with this report, or without a report.
     pub fn of(report: Option<&DeviceReport>, known: Known) -> DeviceCondition {
         let Some(report) = report else { return DeviceCondition::Unknown };
         // Until the new disk is heard from, the previous one may still answer.

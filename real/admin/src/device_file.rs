@@ -278,7 +278,6 @@ pub fn open_once_free(path: &Path) -> Result<Disk, Failure> {
     }
 }
 
-/// The failure reported for an error of opening a disk.
 fn open_failure(error: DiskOpenError) -> Failure {
     let message = error.to_string();
     match error {

@@ -34,7 +34,6 @@ const SYSTEM_KINDS: [&str; 13] = [
 ];
 /// A folder for files in memory, which nobody names by mistake.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// What a path is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskFacts {
     pub path: PathBuf,
@@ -69,7 +68,6 @@ pub fn answer_of<T: Send + 'static>(
 }
 
 impl DiskFacts {
-    /// Looks at what exists at a path.
     pub fn of(path: &Path) -> Result<DiskFacts, Failure> {
         let look = |path: &Path| {
             let metadata = path.metadata()?;

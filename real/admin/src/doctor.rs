@@ -115,7 +115,6 @@ pub struct Summary {
     pub errors: usize,
     pub warnings: usize,
     pub notes: usize,
-    /// What could not be checked.
     pub not_checked: usize,
 }
 

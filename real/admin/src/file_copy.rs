@@ -37,7 +37,6 @@ const SHORTER: &str = "became-shorter";
 pub struct CopyProgress {
     /// Bytes of the files that were found so far.
     pub found: AtomicU64,
-    /// Bytes that were copied.
     pub bytes: AtomicU64,
     pub files: AtomicU64,
     pub directories: AtomicU64,

@@ -96,7 +96,6 @@ pub struct FileSystemContent {
     /// Bytes that are reserved by hosts.
     pub reserved_bytes: u64,
     pub free_bytes: u64,
-    /// What each of its shards contains.
     pub shards: Vec<ShardContent>,
 }
 

@@ -27,7 +27,6 @@ pub struct FileSystemStatus {
     pub size_bytes: Option<u64>,
     /// The generations of the hosts that use it.
     pub hosts: Vec<u32>,
-    /// These hosts.
     pub clients: Vec<ClientStatus>,
     /// Bytes in use of the room for names and inodes in its metadata volumes.
     pub metadata_room_used_bytes: Option<u64>,
@@ -89,7 +88,6 @@ pub struct ClientStatus {
     /// All its bytes in hexadecimal digits, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory_bytes: Option<String>,
-    /// The locks that it holds.
     pub locks_held: u64,
     pub locks_awaited: u64,
 }

@@ -48,7 +48,6 @@ pub enum VolumeHealth {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FileSystemHealth {
-    /// A metadata server serves it.
     Serving,
     /// A metadata server takes it over: it waits for the monitor or a lease, or reads its journal.
     TakingOver,

@@ -15,7 +15,6 @@ const FENCE_WAIT: Duration = Duration::from_secs(60);
 /// The pause before it is tried again.
 const FENCE_PAUSE: Duration = Duration::from_millis(100);
 
-/// The hosts that are meant by a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostName {
     /// One start of a host.

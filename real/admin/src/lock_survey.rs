@@ -14,10 +14,8 @@ use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Which locks are meant.
 #[derive(Clone, Debug)]
 pub struct LockQuestion {
-    /// Only those of this space.
     pub space: Option<String>,
     /// Only those that wait.
     pub waiting: bool,

@@ -31,11 +31,9 @@ struct Done {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed<T> {
     pub found: Vec<T>,
-    /// True if there are more.
     pub more: bool,
 }
 
-/// The bytes that were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The offset of the first.

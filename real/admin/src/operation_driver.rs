@@ -207,7 +207,6 @@ async fn settle_volume(
     }
 }
 
-/// How an operation ended.
 pub(crate) struct Ended {
     pub result: Result<Done, Error>,
     /// Why questions failed.
@@ -375,7 +374,6 @@ pub(crate) fn degraded(what: &str, missing: &[String]) -> Failure {
     Failure::unreachable(DEGRADED, format!("{what} while {}", missing.join(" and "))).hint(hint)
 }
 
-/// The failure if the monitor has not adopted a volume within this time.
 pub fn monitor_silent(wait: Duration) -> Failure {
     let message = format!("the array's monitor has not adopted the volume within {wait:?}");
     Failure::unreachable("monitor-silent", message)

@@ -101,9 +101,7 @@ pub struct RecoveryFollower {
 
 #[derive(Clone, Debug)]
 pub struct FollowedDevice {
-    /// Its present condition.
     pub condition: DeviceCondition,
-    /// True if its disk is new.
     pub rebuild: bool,
     begun: Instant,
     /// When it began to return, and from when to when `restored` was restored, in milliseconds since 1970, as far as known.
@@ -115,9 +113,7 @@ pub struct FollowedDevice {
     last: Healing,
     /// Since when it is out, so that it is not being resynchronised.
     out: Option<Instant>,
-    /// When it was in.
     ended: Option<Instant>,
-    /// Lost ranges by volume.
     lost: BTreeMap<u64, Vec<ByteRange>>,
 }
 
@@ -174,7 +170,6 @@ impl RecoveryFollower {
         }
     }
 
-    /// Lost ranges of a followed device, by volume.
     pub fn lost(&self, device: &FollowedDevice) -> Vec<LostInVolume> {
         let volumes = &self.snapshot.description.volumes;
         let name = |id: u64| {

@@ -36,7 +36,6 @@ pub struct ScrubProgress<'a> {
     pub total: u64,
 }
 
-/// A request to stop.
 struct Stop<'a> {
     future: Pin<&'a mut dyn Future<Output = ()>>,
     asked: bool,
@@ -66,7 +65,6 @@ const NAMED: usize = 16;
 pub struct Scrubbed {
     pub name: String,
     pub volume: VolumeDescription,
-    /// The record after the scrub.
     pub record: ScrubRecord,
     /// The first stripe that was examined.
     pub from: u64,

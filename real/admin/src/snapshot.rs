@@ -68,7 +68,6 @@ pub struct DeviceState {
 }
 
 impl DeviceState {
-    /// The value of one of its metrics, if known.
     pub fn counter(&self, name: &str) -> Option<u64> {
         self.counters.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
@@ -77,7 +76,6 @@ impl DeviceState {
 /// Takes snapshots of an array, once or repeatedly.
 pub struct SnapshotReader {
     control: ControlPlane,
-    /// The role of its host.
     role: &'static str,
     /// The host that sends requests to the devices.
     session: Option<Session>,
@@ -259,7 +257,6 @@ impl ArraySnapshot {
         Some(VolumeHealth::of(&volume, self.monitor.as_ref(), serves))
     }
 
-    /// The ranges of a volume that are known to be lost.
     pub fn lost(&self, volume: &VolumeEntry) -> &[ByteRange] {
         self.scrubs.get(&volume.id).map_or(&[], |scrub| &scrub.lost)
     }

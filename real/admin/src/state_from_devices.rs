@@ -69,7 +69,6 @@ pub struct Plan {
     pub last_generation: u32,
     /// True if the counter of generations is recreated, too.
     pub restores_generations: bool,
-    /// What was read from each device.
     pub devices: Vec<DeviceFacts>,
 }
 

@@ -36,7 +36,6 @@ pub struct Status {
     pub pid: Option<u32>,
     /// The current epoch, according to the monitor's last report.
     pub epoch: Option<u32>,
-    /// What the doctor has found.
     pub doctor: Summary,
     pub monitor: MonitorStatus,
     /// By how many milliseconds stamps are ahead of the clock; none if it is not unusually much.
@@ -127,7 +126,6 @@ pub struct DeviceStatus {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealingStatus {
-    /// Bytes that have been restored.
     pub bytes_done: u64,
     /// Bytes that are still missing; none while that is being determined.
     pub bytes_left: Option<u64>,
@@ -154,7 +152,6 @@ pub struct VolumeStatus {
     pub nbd_unix: Option<String>,
     /// Its layout, such as `raid5:4+1`.
     pub layout: String,
-    /// Bytes in a stripe unit.
     pub unit_bytes: u64,
     pub ordering: String,
     pub atomicity: String,
@@ -183,7 +180,6 @@ pub struct HostStatus {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub elsewhere: bool,
     pub role: String,
-    /// True if its lease is valid.
     pub live: bool,
     /// Seconds since it last renewed its lease; none if unknown.
     pub silent_seconds: Option<u64>,

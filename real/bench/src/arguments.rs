@@ -103,7 +103,6 @@ pub struct KindArguments<K: ValueEnum + Send + Sync + 'static> {
     pub load: ClientArguments,
 }
 
-/// The duration of each run.
 #[derive(Clone, Copy)]
 pub struct Span {
     pub warm_up: Duration,
@@ -205,7 +204,6 @@ pub fn seed_of_now() -> u64 {
     Rng::new(now.as_nanos() as u64).below(1 << 32)
 }
 
-/// Parses a number of seconds.
 pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
     if (0.0..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("choose 0 to 86400 seconds".to_string()) }

@@ -6,7 +6,6 @@ use crate::prelude::*;
 use braid_session::{Metrics, ratio};
 use serde_json::Map;
 
-/// All metrics of a run.
 pub const METRICS: &[Metric] = &[
     metric("operations_per_second", "operations/s", |run| Some(run.driven.operations as f64 / run.seconds())),
     metric("mib_per_second", "MiB/s", |run| Some(run.mib() / run.seconds())),
@@ -39,7 +38,6 @@ pub const METRICS: &[Metric] = &[
     metric("device_resident_mib", "memory of a device, MiB", |run| Some(run.resident? as f64 / MIB)),
 ];
 
-/// A metric.
 #[derive(Debug)]
 pub struct Metric {
     /// The name for programs.

@@ -265,7 +265,6 @@ impl Arguments {
         }
     }
 
-    /// The sides of each series.
     fn series(&self, base: &Settings, given: bool) -> Result<Vec<Vec<Settings>>, Failure> {
         let differs = |setting: &str| self.versus.iter().any(|change| change.setting() == setting);
         let ways = match self.through.as_slice() {

@@ -24,7 +24,6 @@ const FILL_DEPTH: u16 = 8;
 pub enum Target {
     /// Through a host in this process.
     Host {
-        /// The handle of the host.
         client: HostClient,
         /// The volume's number.
         volume: VolumeId,
@@ -35,7 +34,6 @@ pub enum Target {
 
 /// The result of a run.
 pub struct Driven {
-    /// Operations completed.
     pub operations: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
@@ -216,7 +214,6 @@ impl Target {
     }
 }
 
-/// The failure reported for an error of the NBD client.
 pub fn nbd_failure(error: ClientError) -> Failure {
     match error {
         ClientError::Refused { .. } | ClientError::NotUnderstood => Failure::failed("nbd", error.to_string()),

@@ -78,7 +78,6 @@ const COLUMNS: [(&str, &str); 7] = [
 const COMPARED: [(&str, &str); 2] =
     [("operations_per_second", "ops/s to none"), ("latency_mean_us", "latency to none")];
 
-/// All results.
 struct Comparison {
     seed: u64,
     span: Span,
@@ -208,7 +207,6 @@ impl Comparison {
     }
 }
 
-/// The index of the metric of this name.
 fn metric(name: &str) -> usize {
     METRICS.iter().position(|metric| metric.name == name).expect("it is one of the metrics")
 }

@@ -122,7 +122,6 @@ fn comparison(series: &Series<Settings, Figures>) -> String {
     table(&right(rows)) + &surely
 }
 
-/// A ratio, and the ends of its interval.
 pub fn ratio_cells(ratio: Ratio) -> [String; 3] {
     let (low, high) = ratio.interval.map(|interval| (interval.low, interval.high)).unzip();
     [ratio.median, low, high].map(|value| value.map_or("-".to_string(), |value| format!("{value:.3}")))

@@ -28,7 +28,6 @@ pub struct Comparison {
     pub ratio: Ratio,
 }
 
-/// The turn of a side.
 pub struct Turn<'a, S> {
     /// The index of the series.
     pub series: usize,
@@ -83,7 +82,6 @@ impl<S, F> Series<S, F> {
         self.runs.iter().filter(move |run| run.side == side)
     }
 
-    /// The values of a metric of one side.
     pub fn values(&self, side: usize, metric: impl Fn(&F) -> Option<f64>) -> Vec<f64> {
         self.of_side(side).filter_map(|run| metric(&run.figures)).collect()
     }

@@ -7,7 +7,6 @@ use braid_base::units::{format_size, parse_size};
 use braid_ordering::Atomicity;
 use std::str::FromStr;
 
-/// The settings of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub array: ArraySettings,
@@ -210,12 +209,10 @@ impl std::fmt::Display for Settings {
 }
 
 impl Change {
-    /// The name of the setting.
     pub fn setting(&self) -> &str {
         &self.setting
     }
 
-    /// Applies the change.
     pub fn apply(&self, settings: &mut Settings) -> Result<(), String> {
         let Settings { array, volume, load } = settings;
         let value = self.value.as_str();

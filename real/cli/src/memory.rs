@@ -111,7 +111,6 @@ pub fn watch() {
     let _ = std::thread::Builder::new().name("memory".to_string()).spawn(watch);
 }
 
-/// The processor time that the process has used.
 fn busy() -> Duration {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)

@@ -12,7 +12,6 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where an object lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectSpace {
     Device(u16),
@@ -31,7 +30,6 @@ pub struct ObjectName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     Bytes(Vec<u8>),
-    /// The content of this file.
     File(PathBuf),
     /// Standard input.
     Input,
@@ -74,7 +72,6 @@ impl ObjectSpace {
 }
 
 impl ObjectName {
-    /// The handle of the object.
     pub async fn find(&self, array: &Array, common: &Common) -> Result<Object, Failure> {
         Ok(self.place.find(array, common).await?.object(self.number))
     }
@@ -163,7 +160,6 @@ impl FromStr for Written {
 }
 
 impl Written {
-    /// A reader of the value.
     pub fn open(&self) -> Result<Box<dyn Read>, Failure> {
         match self {
             Written::Bytes(bytes) => Ok(Box::new(std::io::Cursor::new(bytes.clone()))),

@@ -149,7 +149,6 @@ impl ControlPlane {
         note_scrub(volume: u64, scrub: ScrubRecord) -> () = |folder| folder.note_scrub(volume, &scrub);
         /// Records lost ranges that something other than a scrub has found.
         note_lost(volume: u64, lost: Vec<ByteRange>) -> () = |folder| folder.note_lost(volume, &lost);
-        /// Appends events to the log.
         record(events: Vec<Event>) -> () = |folder| events.iter().try_for_each(|event| folder.record_event(event));
         /// All events that the log still contains, in the order in which they were appended, and the position after the last.
         events() -> (Vec<Event>, EventCursor) = |folder| folder.events();

@@ -49,7 +49,6 @@ pub enum ControlError {
     File { doing: &'static str, path: PathBuf, source: std::io::Error },
 }
 
-/// A process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
     pub pid: u32,

@@ -118,7 +118,6 @@ pub struct EventCursor {
 }
 
 impl Event {
-    /// An event that happens now.
     pub(crate) fn now(kind: EventKind, text: impl Into<String>) -> Event {
         Event::at(unix_millis_now(), kind, text)
     }

@@ -79,7 +79,6 @@ pub(crate) fn replace<T: Serialize>(path: &Path, value: &T, durability: Durabili
     Ok(())
 }
 
-/// Removes `path` if it exists.
 pub(crate) fn remove(path: &Path) -> Result<(), ControlError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(ControlError::file("remove", path)(error)),
@@ -144,7 +143,6 @@ impl Lock {
         ours.is_some() && ours == std::fs::metadata(path).ok().map(name)
     }
 
-    /// Takes the lock if it is free.
     pub(crate) fn try_take(path: &Path) -> Result<Option<Lock>, ControlError> {
         require_kind(path, false)?;
         Lock::of(private_file().create(true).truncate(false).write(true).open(path), path)

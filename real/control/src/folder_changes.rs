@@ -15,7 +15,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The files that are followed.
 const FOLLOWED: [&str; 4] = [DESCRIPTION, RUN, GENERATIONS, SUPERVISION];
 /// For so long after a change more is expected: a process that has just begun soon says where it serves.
 const UNSETTLED: Duration = Duration::from_secs(3);

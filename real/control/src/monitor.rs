@@ -41,7 +41,6 @@ pub struct MonitorReport {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A spare.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpareReport {
@@ -106,7 +105,6 @@ pub struct DeviceReport {
     /// When `member_state` last changed, in milliseconds since 1970, as far as this monitor knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<u64>,
-    /// The disk that fills its slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
     /// The disk that will fill the slot as soon as the device is out.
@@ -139,7 +137,6 @@ pub struct DeviceReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealingReport {
-    /// Bytes that this recovery coordinator has restored.
     pub done: u64,
     /// Bytes that are still to be restored, as far as the recovery coordinator knows.
     pub left: u64,

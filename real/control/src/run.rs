@@ -90,7 +90,6 @@ impl RunningSet {
         self
     }
 
-    /// The process that supervises the others.
     pub fn supervisor(&self) -> Process {
         Process::new(self.supervisor, self.origin.clone())
     }

@@ -33,7 +33,6 @@ pub struct ScrubRecord {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubFindings {
-    /// Rows that were checked.
     pub rows: u64,
     /// Blocks with checksum errors.
     pub lost: u64,
@@ -55,7 +54,6 @@ pub struct ScrubFindings {
     pub mismatches: Vec<ByteRange>,
 }
 
-/// A byte range of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ByteRange {
     pub offset: u64,

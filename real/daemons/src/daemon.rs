@@ -68,12 +68,10 @@ impl Platform {
         Ok(Platform { disk, listener })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> Address {
         self.listener.address().clone()
     }
 
-    /// The path of the disk, for messages.
     pub fn disk_path(&self) -> String {
         self.disk.path().display().to_string()
     }
@@ -108,9 +106,7 @@ impl Platform {
 /// How far a daemon has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It does not serve yet.
     Starting,
-    /// It serves.
     Serving,
     /// It can't serve.
     Unusable(Failure),
@@ -154,7 +150,6 @@ pub async fn run<S>(
 pub enum MonitorAt {
     /// By the addresses in the control plane, which may change.
     Control(ControlPlane),
-    /// By fixed addresses.
     Addresses(Addresses),
 }
 

@@ -37,7 +37,6 @@ impl DeviceDaemon {
         DeviceDaemon { file, object_memory, recording: None }
     }
 
-    /// The same, recorded.
     pub fn recorded(self, recording: Option<RecordingRequest>) -> DeviceDaemon {
         DeviceDaemon { recording, ..self }
     }

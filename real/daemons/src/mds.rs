@@ -43,7 +43,6 @@ pub struct MetadataDaemon {
     id: FileSystemId,
     /// All metadata servers of the file system.
     servers: Vec<FileSystemId>,
-    /// What this one is called.
     called: String,
     /// Taken when the process serves first.
     recording: RefCell<Option<RecordingRequest>>,

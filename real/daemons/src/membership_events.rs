@@ -191,7 +191,6 @@ mod tests {
         DeviceReport { member_state, since, disk: Some("a".into()), healing, ..DeviceReport::default() }
     }
 
-    /// The kinds of events for a sequence of reports on one device.
     fn kinds(devices: Vec<DeviceReport>) -> Vec<EventKind> {
         let mut membership_events = MembershipEvents::default();
         let take = |device| membership_events.take(&mut report(device), Instant::now());

@@ -169,7 +169,6 @@ struct ReportPublisher {
     address: String,
     /// The last generation that the monitor knows to be given out.
     last_generation: Generation,
-    /// The volumes as the monitor knows them.
     known: BTreeMap<VolumeId, VolumeDescription>,
     refused: RefusedDevices,
     membership_events: MembershipEvents,

@@ -99,7 +99,6 @@ impl MountDaemon {
         self.mount.directory()
     }
 
-    /// The generation of the host.
     pub fn generation(&self) -> Generation {
         self.hosts.session.as_ref().expect("it is replaced only while it is served").generation()
     }
@@ -240,7 +239,6 @@ async fn await_request(control: ControlPlane, current: watch::Receiver<Generatio
     }
 }
 
-/// The failure for an error of mounting.
 pub fn failure_of(error: MountError) -> Failure {
     let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
     let message = format!("{error}{source}");

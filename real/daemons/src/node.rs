@@ -17,9 +17,7 @@ use std::pin::pin;
 /// A node that is about to be started.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// Its devices.
     pub share: Share,
-    /// Where its NBD server listens.
     pub listen: Address,
     /// What requests of NBD clients do while devices are missing; none for the volumes' own settings.
     pub unavailable: Option<WhenUnavailable>,
@@ -30,7 +28,6 @@ pub struct NodeOptions {
 pub enum Told<'a> {
     /// A device serves, or is down.
     Device(DeviceId, &'a Result<Running, Failure>),
-    /// The NBD server serves.
     Serving(&'a Address),
     /// The NBD server can't serve yet, and is tried again; devices serve.
     NotServing(&'a Failure),

@@ -86,13 +86,10 @@ impl Machine for InspectedDevice {
 pub trait Server:
     Machine<Request: Abandon + Clone + Serialize, Outcome: RecordedOutcome, Disk = OneDisk> + 'static
 {
-    /// The state of its service.
     type Service: PartialEq;
 
-    /// The state of its service.
     fn service(&self) -> Self::Service;
 
-    /// Its metrics.
     fn counted(&self) -> Vec<(&'static str, u64)>;
 }
 

@@ -57,7 +57,6 @@ pub(crate) fn begin(
 pub struct ReplayedFile {
     /// The kind of machine.
     pub role: String,
-    /// The build that recorded.
     pub build: String,
     pub replayed: Replayed,
 }

@@ -106,7 +106,6 @@ impl Frame {
         std::iter::once(head).chain(self.data.iter().map(|data| IoSlice::new(data))).collect()
     }
 
-    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.head_length + self.data.iter().map(Bytes::len).sum::<usize>()
     }
@@ -209,7 +208,6 @@ fn attr(attributes: &FileAttributes) -> Attr {
     }
 }
 
-/// Seconds and nanoseconds.
 fn time(time: FileTime) -> (i64, u32) {
     (time.0.div_euclid(NANOSECONDS), time.0.rem_euclid(NANOSECONDS) as u32)
 }

@@ -67,7 +67,6 @@ struct Current {
     start: u16,
 }
 
-/// The host of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     client: HostClient,
@@ -110,7 +109,6 @@ impl HostFiles {
         self.host.send_if_modified(|current| current.client.take().is_some());
     }
 
-    /// Returns when the host is lost.
     pub async fn lost(&self) {
         let mut host = self.host.subscribe();
         // The sender is here.

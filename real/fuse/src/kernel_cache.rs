@@ -51,7 +51,6 @@ pub struct KernelCache {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Files that are open for reading.
     readers: BTreeSet<OpenFile>,
     /// Pages were read: the kernel may use its own size.
     has_pages: bool,
@@ -130,7 +129,6 @@ impl KernelCache {
         }
     }
 
-    /// A file is open for reading.
     pub(crate) fn opened(&self, inode: InodeId, file: OpenFile) {
         self.lock().entry(inode).or_default().readers.insert(file);
         self.look_later(inode);

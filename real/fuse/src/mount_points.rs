@@ -21,7 +21,6 @@ const SOURCE_PREFIX: &str = "braid:";
 /// How long the process behind a mount may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
-/// Something that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPoint {
     pub directory: PathBuf,

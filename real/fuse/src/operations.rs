@@ -25,7 +25,6 @@ impl HostFiles {
         self.limit.is_some_and(|limit| waited >= limit) && self.lacks_devices.load(Ordering::Relaxed)
     }
 
-    /// The inode of a name.
     pub(crate) async fn lookup(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
         attributes_in(self.of_names(by, FileCommand::Lookup { parent, name }).await?)
     }
@@ -111,7 +110,6 @@ impl HostFiles {
         self.of_names(by, FileCommand::Unlink { parent, name }).await.map(|_| ())
     }
 
-    /// Removes an empty directory.
     pub(crate) async fn remove_directory(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<()> {
         self.of_names(by, FileCommand::RemoveDirectory { parent, name }).await.map(|_| ())
     }

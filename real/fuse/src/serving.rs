@@ -37,7 +37,6 @@ const SIZE_WITHIN: Duration = Duration::from_secs(1);
 const SELF_COOKIE: u64 = 1;
 const PARENT_COOKIE: u64 = 2;
 
-/// A file system that is being served.
 #[derive(Debug)]
 pub struct Serving<'a> {
     pub file_system: &'a HostFiles,

@@ -37,7 +37,6 @@ pub struct Caller {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OpenFile(pub u64);
 
-/// Where a write begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteAt {
     Offset(u64),

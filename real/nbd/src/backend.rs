@@ -9,13 +9,11 @@ use std::future::Future;
 pub struct Export {
     /// The name. If there is only one export, clients may leave the name out.
     pub name: String,
-    /// The size in bytes.
     pub bytes: u64,
     /// A description for people, on one line; may be empty.
     pub description: String,
 }
 
-/// The source of exports.
 pub trait Backend: Send + Sync + 'static {
     /// An open export.
     type Volume: Volume;
@@ -35,7 +33,6 @@ pub trait Volume: Send + Sync + 'static {
     /// Reads the bytes at `offset`, as buffers to be joined.
     fn read(&self, offset: u64, length: usize) -> impl Future<Output = Result<Vec<Bytes>, Error>> + Send;
 
-    /// Writes the bytes at `offset`.
     fn write(&self, offset: u64, data: Bytes) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Makes the range read as zeros.

@@ -48,7 +48,6 @@ pub enum ClientError {
     /// The server does not serve the export.
     #[error("the NBD server refuses the export '{export}': {reason}")]
     NoExport {
-        /// The export's name.
         export: String,
         /// The server's explanation.
         reason: String,
@@ -138,12 +137,10 @@ impl Client {
         self.bytes
     }
 
-    /// Reads `length` bytes at `offset`.
     pub async fn read(&self, offset: u64, length: usize) -> Result<Bytes, ClientError> {
         self.call(command::READ, offset, length, &[], length).await
     }
 
-    /// Writes the bytes at `offset`.
     pub async fn write(&self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
         self.call(command::WRITE, offset, data.len(), data, 0).await.map(|_| ())
     }

@@ -20,7 +20,6 @@ const OPTION_BYTES_MAX: usize = 64 << 10;
 const OPTIONS_MAX: u32 = 4096;
 const OPTION_HEADER_BYTES: usize = 16;
 
-/// One client's handshake.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     /// The longest request that the client should make.
@@ -42,15 +41,12 @@ pub(crate) enum Progress {
     Answered,
     /// The client has chosen an export; the rest of the input are requests.
     Chosen(Negotiated),
-    /// The client has aborted.
     Aborted,
 }
 
-/// The result of the negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Negotiated {
     pub export: Export,
-    /// Replies are structured.
     pub structured: bool,
     /// BLOCK_STATUS is allowed.
     pub allocation: bool,

@@ -9,7 +9,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// All clients of a server.
 #[derive(Debug)]
 pub(crate) struct Neighbours<V> {
     clients: Mutex<Vec<Arc<Neighbour<V>>>>,

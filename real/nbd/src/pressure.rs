@@ -68,7 +68,6 @@ pub(crate) struct Load {
     pub unfinished: Option<usize>,
     /// True if replies wait to be read.
     pub has_replies: bool,
-    /// True if it has requests in flight.
     pub has_requests: bool,
     /// True if the server reads nothing more for want of memory.
     pub is_throttled: bool,

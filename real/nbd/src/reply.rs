@@ -15,7 +15,6 @@ const HEADERS_BYTES: usize = 16 << 10;
 /// Shorter data may be in a buffer that is many times as long, which it keeps in memory.
 const COMPACT_BYTES: usize = 32 << 10;
 
-/// The reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub cookie: u64,
@@ -58,7 +57,6 @@ impl Output {
         self.queued_bytes + self.tail.len()
     }
 
-    /// Appends a reply.
     pub fn put(&mut self, reply: Reply) {
         let cookie = reply.cookie;
         match reply.outcome {

@@ -77,14 +77,10 @@ impl Settings {
 pub enum BindError {
     /// Another process listens there.
     #[error("{address} is in use: choose another address, or end the process that listens there")]
-    InUse {
-        /// The address.
-        address: Address,
-    },
+    InUse { address: Address },
     /// The system refuses.
     #[error("can't listen on {address}")]
     Io {
-        /// The address.
         address: Address,
         /// The system's error.
         source: io::Error,

@@ -40,7 +40,6 @@ pub struct HostBackend {
     places: Arc<Semaphore>,
 }
 
-/// A volume that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedVolume {
     /// The export's name.

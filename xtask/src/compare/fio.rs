@@ -10,7 +10,6 @@ const RUN_MARGIN: Duration = Duration::from_secs(60);
 /// The speed of filling, in bytes a second, below which we give up.
 const FILL_SPEED_MIN: u64 = 8 << 20;
 
-/// The target of a load.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A file, with O_DIRECT and io_uring.
@@ -25,7 +24,6 @@ pub enum Target {
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub bytes_per_second: f64,
-    /// Median latency in microseconds.
     pub p50_us: f64,
     /// 99th percentile of the latency in microseconds.
     pub p99_us: f64,

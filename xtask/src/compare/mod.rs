@@ -111,7 +111,6 @@ pub struct Settings {
     pub size: u64,
     /// The nodes in which the array runs; with 0, each device is a process.
     pub nodes: u16,
-    /// The parts to measure.
     pub parts: Vec<Part>,
     /// How long the CPU time of the idle array is measured.
     pub rest: Duration,
@@ -222,7 +221,6 @@ impl Settings {
     }
 }
 
-/// Parses the size of a volume.
 pub fn size(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
     if bytes < SIZE_MIN || !bytes.is_multiple_of(1 << 20) {

@@ -41,7 +41,6 @@ impl Part {
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// The volume.
     Braid,
     /// The same volume, in one node.
     Node,
@@ -69,7 +68,6 @@ impl Subject {
     }
 }
 
-/// A load of fio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// fio's name for it.
@@ -84,7 +82,6 @@ pub struct Load {
 pub const DEPTH: u32 = 32;
 
 impl Load {
-    /// True if it writes.
     pub fn writes(&self) -> bool {
         self.rw.ends_with("write")
     }
@@ -103,7 +100,6 @@ pub struct Comparison {
     pub wanted: Option<Wanted>,
 }
 
-/// A required value and a goal.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// The required value.
@@ -115,7 +111,6 @@ pub struct Wanted {
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     pub part: Part,
-    /// Its description.
     pub what: &'static str,
     pub load: Load,
     pub comparisons: &'static [Comparison],
@@ -211,7 +206,6 @@ const fn beside(against: &'static [Subject], divisor: f64) -> Comparison {
     Comparison { subject: Subject::Braid, against, divisor, wanted: None }
 }
 
-/// The jobs among these parts.
 pub fn jobs(parts: &[Part]) -> Vec<Job> {
     JOBS.into_iter().filter(|job| parts.contains(&job.part)).collect()
 }

@@ -35,7 +35,6 @@ impl Process {
         Ok(Process { child, line, log: log.to_path_buf() })
     }
 
-    /// The PID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -85,7 +84,6 @@ impl Process {
         }
     }
 
-    /// Kills the process with all that it has started.
     pub fn kill_group(&self) -> Result<()> {
         let group = Pid::from_raw(self.child.id() as i32).context("a process has a number")?;
         kill_process_group(group, Signal::KILL).with_context(|| format!("can't be killed: {}", self.line))

@@ -3,13 +3,11 @@
 use crate::prelude::*;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The progress of the measurement.
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// A progress without runs.
     pub fn new() -> Result<Progress> {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed}  {msg}")?;
         let bar = ProgressBar::new(0).with_style(style);

@@ -9,12 +9,10 @@ const START_WAIT: Duration = Duration::from_secs(20);
 /// The server. It is stopped when dropped.
 pub struct Qemu {
     _process: Process,
-    /// Its address.
     pub uri: String,
 }
 
 impl Qemu {
-    /// Starts a server for `file`.
     pub fn start(file: &Path, folder: &Path, interrupt: &Interrupt) -> Result<Qemu> {
         let port = free_port()?;
         let mut command = Command::new("qemu-nbd");

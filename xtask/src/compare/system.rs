@@ -2,7 +2,6 @@
 
 use crate::prelude::*;
 
-/// The peak memory of a process, in bytes.
 pub fn memory_peak_bytes(pid: u32) -> Result<u64> {
     let text = read(pid, "status")?;
     let kib = field(&text, "VmHWM:").context("the kernel does not say VmHWM")?;

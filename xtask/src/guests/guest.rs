@@ -205,7 +205,6 @@ fn start_disk(machine: &Machine, which: usize) -> Result<Process> {
     started(machine, &mut disk, &format!("disk{which}"), &at)
 }
 
-/// Starts a process, and waits for its socket.
 fn started(machine: &Machine, command: &mut Command, name: &str, socket: &Path) -> Result<Process> {
     let mut process = Process::start(command, &machine.folder.join(format!("{name}.log")))?;
     let listens = |_: &Process| Ok(socket.exists().then_some(()));

@@ -29,7 +29,6 @@ const WRITE: Load = Load { rw: "randwrite", block: 4 << 10, depth: DEPTH };
 /// Of a range of the volume, each of the four data units of a stripe holds a quarter; the parity unit has the same size.
 const DATA_UNITS: u64 = DEVICES - 1;
 
-/// The device that is suspended.
 const AWAY_DEVICE: u64 = 2;
 const AWAY: Duration = Duration::from_secs(10);
 const WRITES_PER_SECOND: u64 = 1000;
@@ -38,7 +37,6 @@ const AROUND: Duration = Duration::from_secs(3);
 /// Devices that a small write changes.
 const WRITTEN_OF: u64 = 2;
 
-/// The state of the rounds.
 pub struct Rounds<'a> {
     fio: &'a Fio<'a>,
     interrupt: &'a Interrupt,
@@ -225,7 +223,6 @@ struct Replaced {
     old: PathBuf,
 }
 
-/// Clients that read, and clients that write.
 struct Clients {
     reads: Measured,
     writes: Measured,

@@ -5,7 +5,6 @@ use crate::prelude::*;
 
 const LIST: &str = include_str!("exceptions.txt");
 
-/// The list.
 #[derive(Debug)]
 pub struct Exceptions(Vec<Exception>);
 

@@ -66,7 +66,6 @@ impl Mounts {
         self.folder.join("logs")
     }
 
-    /// Keeps the folder.
     pub fn keep(&self) {
         self.keeps.set(true);
     }

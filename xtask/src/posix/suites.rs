@@ -6,7 +6,6 @@ use super::outcome::{Case, Kind, Outcome};
 use super::tools::Tools;
 use crate::prelude::*;
 
-/// A suite.
 #[derive(Debug)]
 pub struct Suite {
     pub name: &'static str,

@@ -40,7 +40,6 @@ pub enum Subject {
     Volume(String),
     /// A node, or a process that is none of these any more, by its name.
     Process(String),
-    /// A host, with its role.
     Host(Generation, String),
     File(PathBuf),
 }

@@ -167,7 +167,6 @@ impl Bed {
         diagnosis.checks.into_iter().find(|report| report.name == check).expect("there is such a check").findings
     }
 
-    /// What one check could not check.
     fn not_checked(&self, check: &str) -> Vec<String> {
         let diagnosis = self.diagnosis();
         diagnosis.checks.into_iter().find(|report| report.name == check).expect("there is such a check").not_checked
@@ -191,7 +190,6 @@ impl Bed {
         self.look.states.get_mut(&DeviceId(device)).unwrap()
     }
 
-    /// Sets a counter of a device.
     fn count(&mut self, device: u16, name: &str, value: u64) {
         let state = self.state(device);
         state.counters.retain(|(known, _)| known != name);
@@ -199,7 +197,6 @@ impl Bed {
         self.count_of(&Subject::Device(DeviceId(device)), name, value);
     }
 
-    /// Sets a counter of a process.
     fn count_of(&mut self, subject: &Subject, name: &str, value: u64) {
         let process = self.besides.processes.iter_mut().find(|process| process.subject == *subject).unwrap();
         process.counters.as_mut().unwrap().insert(name.to_string(), value);

@@ -20,7 +20,6 @@ const SECTOR_BYTES: u64 = 512;
 
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// On this machine.
     Local(PathBuf),
     Mounted(MountedPlace),
 }
@@ -47,7 +46,6 @@ pub struct Found {
 }
 
 impl Place {
-    /// A place in this file system of this array, which `files` has mounted.
     pub fn mounted(files: Files, file_system: &str, array: ArrayId, path: PathBuf) -> Place {
         Place::Mounted(MountedPlace { files, mounts: braid_fuse::mount_name(file_system, array), path })
     }

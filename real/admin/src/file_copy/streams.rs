@@ -181,7 +181,6 @@ pub struct Target {
     file: TargetFile,
     /// Pipes and disks have neither a length nor holes.
     is_special: bool,
-    /// The length of the file.
     length: u64,
     /// What was written so far, holes included.
     at: u64,

@@ -18,7 +18,6 @@ pub enum ActiveHold {
     /// The turn of a ticket.
     Turn(Turn),
     Lead(Leadership),
-    /// An item of a queue.
     Item(Item),
 }
 

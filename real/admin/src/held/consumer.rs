@@ -13,7 +13,6 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 
-/// A consumer of the queue in an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Consumer<'a> {
     pub queue: Queue,

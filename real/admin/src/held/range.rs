@@ -55,7 +55,6 @@ async fn run_under(
     Err(lost(format!("{error}; the command was killed")))
 }
 
-/// The failure for an error of a lock of a range.
 pub fn of_range(error: ClientError) -> Failure {
     match error {
         ClientError::RangeTaken { .. } => {

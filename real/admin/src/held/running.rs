@@ -26,7 +26,6 @@ pub struct HeldCommand<'a> {
     pub itself: Itself,
 }
 
-/// A running command, with its supervisor.
 pub struct Running {
     supervisor: Child,
 }

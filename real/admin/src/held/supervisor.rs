@@ -32,14 +32,12 @@ pub struct Itself {
     pub execute: &'static [&'static str],
 }
 
-/// The command line of the supervisor of a command.
 pub fn command(held: &HeldCommand, grouped: bool) -> Command {
     let mut command = ourselves(held.itself.supervise);
     command.args(grouped.then_some("--grouped")).arg("--").args(held.words);
     command
 }
 
-/// This program as a command.
 fn ourselves(role: &[&str]) -> Command {
     let mut command = this_program();
     command.args(role).args(["--parent", &std::process::id().to_string()]);

@@ -85,9 +85,7 @@ const THROUGHPUT: Axis = Axis { name: "throughput_ops", title: "throughput (oper
 struct Figure {
     /// The name in files.
     name: &'static str,
-    /// The title of its plots.
     title: &'static str,
-    /// The horizontal axis.
     x: Axis,
     /// The plots in each panel, one for each of these.
     plots: &'static [PlotKind],
@@ -129,7 +127,6 @@ struct Spot {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Task {
     objects: u64,
-    /// Locks to acquire.
     locks: u64,
     /// None for the lock server.
     devices: Option<(Habit, u16)>,

@@ -10,7 +10,6 @@ use braid_terminal::output;
 /// The first input line: what is locked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerSetup {
-    /// The objects to lock.
     pub objects: Objects,
     /// The volume whose hosts use the lock server.
     pub volume: String,

@@ -164,7 +164,6 @@ impl Bars {
     }
 }
 
-/// The result for one device.
 struct Report<'a> {
     id: DeviceId,
     device: &'a FollowedDevice,

@@ -31,7 +31,6 @@ impl Arguments {
 }
 
 pub const NAME: &str = "sim";
-/// The name of the program.
 const PROGRAM: &str = "braid-sim";
 
 /// The outline of the program's command line; none if the program is not there.

@@ -26,7 +26,6 @@ pub struct Tuning {
 /// What a keeper keeps running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// A daemon.
     Daemon(NodeId),
     /// A process with some of the devices, a host and an NBD server, by its number on this machine.
     Node(u16),
@@ -48,7 +47,6 @@ pub struct Report {
 #[derive(Clone, Debug)]
 pub struct Running {
     pub address: Address,
-    /// Its process.
     pub pid: u32,
 }
 

@@ -153,12 +153,10 @@ impl Supervised {
         while self.tasks.try_join_next().is_some() {}
     }
 
-    /// True if it keeps this device running.
     pub fn keeps(&self, device: DeviceId) -> bool {
         self.devices.contains_key(&device)
     }
 
-    /// Starts every lock server of the array.
     pub fn start_lock_servers(&mut self, description: &ArrayDescription) {
         for id in description.lock_servers() {
             self.add(What::LockServer(id));
@@ -194,7 +192,6 @@ impl Supervised {
         self.metadata_servers.contains_key(&id)
     }
 
-    /// Ends all metadata servers.
     pub async fn stop_metadata_servers(&mut self) {
         self.metadata_servers.values().for_each(|wanted| drop(wanted.send_replace(None)));
         // Keepers that report meanwhile must not wait for a reader.

@@ -9,7 +9,6 @@ use std::fmt;
 use std::str::FromStr;
 use tokio::sync::{mpsc, watch};
 
-/// The devices of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Share {
     /// Of the devices that `braid up` runs, those whose number divided by `of` leaves the remainder `index`. So devices that are added or
@@ -83,7 +82,6 @@ impl FromStr for Share {
     }
 }
 
-/// The nodes of this machine.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     /// Where the NBD server of each listens.

@@ -33,7 +33,6 @@ struct NodeProcess {
     /// While it is open, the node's devices serve, even if the node has been asked to end.
     stdin: Option<ChildStdin>,
     hosts_end: HostsEnd,
-    /// The devices that serve.
     devices: BTreeSet<DeviceId>,
     reporter: mpsc::Sender<Report>,
     /// The node itself, and where its NBD server listens.

@@ -68,7 +68,6 @@ impl DeviceTask {
         how_it_ended(&self.name, (&mut self.task).await)
     }
 
-    /// Asks the task to end.
     pub async fn stop(self) {
         let DeviceTask { stop, task, name, _end } = self;
         drop(stop);

@@ -11,7 +11,6 @@ pub(crate) struct Name {
     pub number: u64,
 }
 
-/// An administrator at work.
 #[derive(Debug)]
 pub(crate) struct Administrator {
     pub operation: Operation,

@@ -15,7 +15,6 @@ use braid_machine::HostRequest;
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl ControlPlane {
-    /// Begins an administrator of a host.
     pub(crate) fn begin_administrator(&mut self, cx: &mut Context, host: Generation, process: Administrator) -> Name {
         self.processes.last += 1;
         let own = Name { host, number: self.processes.last };

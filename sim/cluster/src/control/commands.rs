@@ -47,7 +47,6 @@ impl ControlPlane {
         }
     }
 
-    /// Executes a command.
     pub(super) fn on_command(&mut self, cx: &mut Context, subject: &Subject, command: Command) -> Answer {
         let only_asks = matches!(
             command,

@@ -72,7 +72,6 @@ impl ControlPlane {
         self.harm_fencer(cx, own);
     }
 
-    /// A question of a fencer arrives.
     pub(super) fn on_fencer_question(&mut self, cx: &mut Context, by: Generation, number: u64, question: Question) {
         // The fencer executes a transition itself. If it is dead, that does not happen.
         if self.fencing.is_none() || !cx.is_up(by) && !matches!(question, Question::Fence(_)) {

@@ -42,7 +42,6 @@ pub(super) struct FencerProcess {
     pub asked: Option<u64>,
 }
 
-/// What happens to a renewal.
 pub(super) enum RenewalFate {
     Made,
     /// The host reads its lease, and can't write.

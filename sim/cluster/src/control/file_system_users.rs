@@ -9,7 +9,6 @@ use crate::swarm::Run;
 use braid_machine::FileHandle;
 use braid_wire::{FileCommand, Owner};
 
-/// The bytes of a file.
 const FILE_BYTES: usize = 9_000;
 
 /// A file that somebody makes.
@@ -17,7 +16,6 @@ const FILE_BYTES: usize = 9_000;
 struct File {
     /// Since when it surely is there.
     inode: Option<(InodeId, Time)>,
-    /// It has its content.
     is_written: bool,
 }
 
@@ -32,7 +30,6 @@ struct User {
     own: u64,
 }
 
-/// What it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Lists,
@@ -69,7 +66,6 @@ impl Users {
         self.users.iter().any(|user| user.system.id == file_system)
     }
 
-    /// True if a file surely is in this file system.
     pub fn have_made_files(&self, file_system: FileSystemId) -> bool {
         self.files.get(&file_system).is_some_and(|files| files.values().any(|file| file.inode.is_some()))
     }

@@ -113,7 +113,6 @@ impl Plan {
         MoreVolume { layout, first, ordering: Ordering::Timestamp, stripes }
     }
 
-    /// The file system as the store has it.
     pub fn system(&self, cluster: &Cluster, entry: &FileSystemEntry) -> Option<FileSystem> {
         system_of(store_of(cluster), entry, self.options(entry))
     }

@@ -85,7 +85,6 @@ impl Feature for FileSystems {
     }
 }
 
-/// The state of a file system in the store.
 fn state_of(cluster: &Cluster, id: u16) -> Option<FileSystemState> {
     let entries = &store_of(cluster).description().file_systems;
     entries.iter().find(|entry| entry.id == id).map(|entry| entry.state)

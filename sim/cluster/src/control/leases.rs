@@ -35,7 +35,6 @@ impl LeaseStore {
         self.check();
     }
 
-    /// Gives a generation with a lease.
     pub fn take(&mut self, now: &LeaseTime) -> Generation {
         let mut table = self.table();
         let (host, writes) = table.take(now, None).expect("there is a next generation");

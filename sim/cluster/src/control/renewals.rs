@@ -62,7 +62,6 @@ impl ControlPlane {
         RenewalFate::Late { by }
     }
 
-    /// Sends a renewal to the store.
     pub(super) fn send_renewal(&mut self, cx: &mut Context, host: Generation, confirmed: Version) {
         let way = self.way();
         let report = match cx.world.machine(NodeId::Host(host)) {
@@ -79,7 +78,6 @@ impl ControlPlane {
         cx.later(way, Event::Renewal { host, heartbeat });
     }
 
-    /// A renewal arrives.
     pub(super) fn on_renewal(&mut self, cx: &mut Context, host: Generation, heartbeat: Heartbeat<Report>) {
         let fate = self.renewal_fate(cx.now(), host);
         // A host has no answer until its next round would begin.

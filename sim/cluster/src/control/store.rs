@@ -42,7 +42,6 @@ impl Store {
         store
     }
 
-    /// Stores the bytes of a description.
     pub fn put(&mut self, description: &ArrayDescription) {
         self.bytes = braid_description::format(description).expect("a description has a JSON form");
         self.description = braid_description::parse(&self.bytes).expect("our own description can be read");

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::ExitCode;
 
-/// The most bytes of options.
 const OPTIONS_BYTES_MAX: u64 = 64 << 10;
 /// The exit status of `status` for a host that is off.
 const OFF: u8 = 2;
