@@ -1,7 +1,7 @@
 //! `braid recipe lock`, `counter` and `leader`: run a command while a lock, a turn or the lead is held. This program starts itself by hidden
 //! commands: as the supervisor of a command, and to become that command.
 
-use super::{In, attribute_of_user, id, lease, own_name};
+use super::{In, OnObject, attribute_of_user, id, lease, own_name};
 use crate::report;
 use braid_admin::Failure;
 use braid_admin::held::HeldOutcome;
@@ -117,16 +117,15 @@ SIGTERM), it ends the command, releases the hold, and ends with 130 or 143. A co
 the lease; then it is killed. When this program is killed, so is the command. Both apply to all processes that the command has
 started; but background processes of a command that ended by itself continue.";
 
-impl Lock {
-    /// The object that holds the structure.
-    pub fn place(&self) -> &In {
+impl OnObject for Lock {
+    fn place(&self) -> &In {
         match self {
             Lock::Run { run, .. } => &run.structure.place,
             Lock::Show(structure) => &structure.place,
         }
     }
 
-    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+    async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
             Lock::Run { shared, waiting, run } => {
                 let options = LockOptions { lease: run.lease, patience: waiting.patience, ..LockOptions::default() };
@@ -160,14 +159,13 @@ impl Lock {
     }
 }
 
-impl Counter {
-    /// The object that holds the structure.
-    pub fn place(&self) -> &In {
+impl OnObject for Counter {
+    fn place(&self) -> &In {
         let Counter::Run { run, .. } = self;
         &run.structure.place
     }
 
-    pub async fn execute(&self, object: &Object, _as_json: bool) -> Result<ExitCode, Failure> {
+    async fn execute(&self, object: &Object, _as_json: bool) -> Result<ExitCode, Failure> {
         let Counter::Run { waiting, run } = self;
         let options = CounterOptions { lease: run.lease, patience: waiting.patience, ..CounterOptions::default() };
         let counter = DeliveryCounter::new(id(object), run.structure.attribute, options);
@@ -176,16 +174,15 @@ impl Counter {
     }
 }
 
-impl Leader {
-    /// The object that holds the structure.
-    pub fn place(&self) -> &In {
+impl OnObject for Leader {
+    fn place(&self) -> &In {
         match self {
             Leader::Run { run, .. } => &run.structure.place,
             Leader::Show(structure) => &structure.place,
         }
     }
 
-    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+    async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
             Leader::Run { patience, run } => {
                 let patience = patience.unwrap_or(Duration::MAX);

@@ -90,33 +90,32 @@ pub struct In {
     trying: Trying,
 }
 
+/// A command on the object that holds a structure.
+trait OnObject {
+    fn place(&self) -> &In;
+
+    async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure>;
+}
+
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
-    let place = match &command {
-        Command::Lock(command) => command.place(),
-        Command::Counter(command) => command.place(),
-        Command::Leader(command) => command.place(),
-        Command::List(command) => command.place(),
-        Command::Queue(command) => command.place(),
-        Command::Directory(command) => command.place(),
-        Command::Fence(command) => command.place(),
-        Command::Supervise(supervisor) => return supervisor.run().await,
-        Command::Become(command) => return command.run(),
-    };
-    let array = place.trying.connect("recipe", common).await?;
-    let outcome = async {
-        let object = place.object.find(&array, common).await?;
-        match &command {
-            Command::Lock(command) => command.execute(&object, common.json).await,
-            Command::Counter(command) => command.execute(&object, common.json).await,
-            Command::Leader(command) => command.execute(&object, common.json).await,
-            Command::List(command) => command.execute(&object, common.json).await,
-            Command::Queue(command) => command.execute(&object, common.json).await,
-            Command::Directory(command) => command.execute(&object, common.json).await,
-            Command::Fence(command) => command.execute(&object, common.json).await,
-            Command::Supervise(_) | Command::Become(_) => unreachable!("they were handled above"),
-        }
-    };
-    let outcome = outcome.await.map_err(|failure| failure.of(&place.object));
+    match command {
+        Command::Lock(command) => on_object(&command, common).await,
+        Command::Counter(command) => on_object(&command, common).await,
+        Command::Leader(command) => on_object(&command, common).await,
+        Command::List(command) => on_object(&command, common).await,
+        Command::Queue(command) => on_object(&command, common).await,
+        Command::Directory(command) => on_object(&command, common).await,
+        Command::Fence(command) => on_object(&command, common).await,
+        Command::Supervise(supervisor) => supervisor.run().await,
+        Command::Become(command) => command.run(),
+    }
+}
+
+async fn on_object(command: &impl OnObject, common: &Common) -> Result<ExitCode, Failure> {
+    let In { object, trying } = command.place();
+    let array = trying.connect("recipe", common).await?;
+    let outcome = async { command.execute(&object.find(&array, common).await?, common.json).await };
+    let outcome = outcome.await.map_err(|failure| failure.of(object));
     array.close().await;
     outcome
 }

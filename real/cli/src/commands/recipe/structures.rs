@@ -1,7 +1,7 @@
 //! `braid recipe list`, `queue`, `directory` and `fence`: structures that many processes change, from a shell.
 
 use super::hold::{ITSELF, status_of_signal};
-use super::{In, attribute_of_user, bytes, id, lease};
+use super::{In, OnObject, attribute_of_user, bytes, id, lease};
 use crate::report;
 use crate::values::{Written, text, to_json};
 use braid_admin::held::consumer::{Consumed, Consumer};
@@ -52,15 +52,14 @@ pub enum ListCommand {
 /// Items per request.
 const ITEMS: usize = 256;
 
-impl ListCommand {
-    /// The object that holds the list.
-    pub fn place(&self) -> &In {
+impl OnObject for ListCommand {
+    fn place(&self) -> &In {
         match self {
             ListCommand::Insert { place, .. } | ListCommand::Remove { place, .. } | ListCommand::Show(place) => place,
         }
     }
 
-    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+    async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         let (space, list) = (object.space(), List::new(id(object)));
         match self {
             ListCommand::Insert { item, in_order, behind, .. } => {
@@ -141,9 +140,8 @@ const STATUS: &str = "\
 Exit status: 0 if all items were finished, 1 if some were returned or lost to others; 2 or 3, with an error message, if the queue
 can't be used. When this program is asked to end (Ctrl-C, SIGTERM), it ends the command, returns the item, and ends with 130 or 143.";
 
-impl QueueCommand {
-    /// The object that holds the queue.
-    pub fn place(&self) -> &In {
+impl OnObject for QueueCommand {
+    fn place(&self) -> &In {
         match self {
             QueueCommand::Put { place, .. } | QueueCommand::Work(Work { place, .. }) | QueueCommand::Count(place) => {
                 place
@@ -151,7 +149,7 @@ impl QueueCommand {
         }
     }
 
-    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+    async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
             QueueCommand::Put { item, .. } => {
                 let queue = Queue::new(id(object), Duration::ZERO);
@@ -227,9 +225,8 @@ pub enum DirectoryCommand {
 /// Names per request.
 const NAMES: u32 = 256;
 
-impl DirectoryCommand {
-    /// The object that holds the directory.
-    pub fn place(&self) -> &In {
+impl OnObject for DirectoryCommand {
+    fn place(&self) -> &In {
         match self {
             DirectoryCommand::Insert { place, .. }
             | DirectoryCommand::Remove { place, .. }
@@ -238,7 +235,7 @@ impl DirectoryCommand {
         }
     }
 
-    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+    async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         let (space, directory) = (object.space(), Directory::new(id(object)));
         let absent = |name: &str| Failure::unreachable("no-such-name", format!("there is no name '{name}'"));
         match self {
@@ -315,14 +312,13 @@ pub enum FenceCommand {
     },
 }
 
-impl FenceCommand {
-    /// The object that holds the fence.
-    pub fn place(&self) -> &In {
+impl OnObject for FenceCommand {
+    fn place(&self) -> &In {
         let FenceCommand::Raise { place, .. } = self;
         place
     }
 
-    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+    async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         let FenceCommand::Raise { attribute, token, .. } = self;
         let fence = Fence { object: id(object), name: *attribute, token: *token };
         object.space().run(fence.raise()).await?.map_err(|error| match error {
