@@ -170,29 +170,30 @@ fn start_etcd(folder: &Path, interrupt: &Interrupt) -> Result<(Process, String)>
 }
 
 fn text_of(rounds: &[Round]) -> String {
-    let mut cells = vec![["", "per second", "p99 ms", "ratio [95 %]", "wanted"].map(String::from).to_vec()];
-    let mut subject = |what: &str, of: fn(&Round) -> Figures, to: Option<fn(&Round) -> Figures>, wanted: &str| {
+    let subject = |what: &str, of: fn(&Round) -> Figures, to: Option<fn(&Round) -> Figures>, wanted: &str| {
         let middle =
             |value: &dyn Fn(&Round) -> f64| median(&rounds.iter().map(value).collect::<Vec<f64>>()).unwrap_or_default();
         let pair = |to: fn(&Round) -> Figures| move |round: &Round| (of(round).per_second, to(round).per_second);
         let compared = to.map(|to| Ratio::of(rounds.iter().map(pair(to))).to_string());
-        cells.push(vec![
+        [
             what.to_string(),
             format!("{:.0}", middle(&|round| of(round).per_second)),
             format!("{:.2}", middle(&|round| of(round).p99)),
             compared.unwrap_or_default(),
             wanted.to_string(),
-        ]);
+        ]
     };
     let etcd = |round: &Round| round.etcd;
-    subject("compare-and-swap", |round| round.swap, Some(etcd), "15,000/s, 4 times etcd");
-    subject("fetch-and-add", |round| round.add, Some(etcd), "likewise");
-    subject("lock a range", |round| round.range, Some(etcd), "20,000/s; etcd locks by compare and put");
-    subject("etcd, compare and put", etcd, None, "");
-    subject("lock, write and unlock", |round| round.lock, None, "two round trips");
-    subject("insert into 1,000 names", |round| round.few, None, "8,000/s");
-    subject("insert into 1,000,000", |round| round.many, Some(|round| round.few), "0.8 of that");
-    table(&cells)
+    let rows = [
+        subject("compare-and-swap", |round| round.swap, Some(etcd), "15,000/s, 4 times etcd"),
+        subject("fetch-and-add", |round| round.add, Some(etcd), "likewise"),
+        subject("lock a range", |round| round.range, Some(etcd), "20,000/s; etcd locks by compare and put"),
+        subject("etcd, compare and put", etcd, None, ""),
+        subject("lock, write and unlock", |round| round.lock, None, "two round trips"),
+        subject("insert into 1,000 names", |round| round.few, None, "8,000/s"),
+        subject("insert into 1,000,000", |round| round.many, Some(|round| round.few), "0.8 of that"),
+    ];
+    titled(["", "per second", "p99 ms", "ratio [95 %]", "wanted"], rows)
 }
 
 fn json_of(rounds: &[Round]) -> Value {

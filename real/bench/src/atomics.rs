@@ -66,7 +66,6 @@ const DEVICE: DeviceId = DeviceId(0);
 const WRITTEN: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The result of one kind.
 pub struct Run {
     pub kind: String,
     pub latencies: Histogram<u64>,
@@ -191,7 +190,6 @@ async fn insert(client: &HostClient, object: ObjectId, name: String) -> Result<u
     }
 }
 
-/// One client.
 struct Driven {
     client: HostClient,
     object: ObjectId,
@@ -334,15 +332,14 @@ fn as_text(arguments: &Arguments, runs: &[Run]) -> String {
 
 pub fn table_of(runs: &[Run]) -> String {
     let heads = ["kind", "per second", "round trips", "p50 µs", "p99 µs"];
-    let mut rows = vec![heads.map(String::from).to_vec()];
-    for run in runs {
-        rows.push(vec![
+    let of_run = |run: &Run| {
+        [
             run.kind.clone(),
             format!("{:.0}", run.per_second()),
             format!("{:.1}", run.round_trips as f64 / (run.latencies.len() as f64).max(1.0)),
             format!("{:.0}", run.microseconds(0.5)),
             format!("{:.0}", run.microseconds(0.99)),
-        ]);
-    }
-    table(&rows)
+        ]
+    };
+    titled(heads, runs.iter().map(of_run))
 }

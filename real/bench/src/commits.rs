@@ -47,7 +47,6 @@ pub struct Arguments {
     pairs: u16,
 }
 
-/// What differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Side {
     protocol: Protocol,
@@ -208,24 +207,21 @@ fn as_json(arguments: &Arguments, measured: &Measured) -> Value {
 }
 
 fn as_text(arguments: &Arguments, measured: &Measured) -> String {
-    let header = ["setting", "created/s", "lowest", "highest", "client CPU µs", "ratio", "95 %"];
-    let mut rows = vec![header.map(String::from).to_vec()];
-    for (index, side) in measured.sides.iter().enumerate() {
+    let titles = ["setting", "created/s", "lowest", "highest", "client CPU µs", "ratio", "95 %"];
+    let of_side = |(index, side): (usize, &Side)| {
         let Comparison { own, ratio, .. } = compared(measured, index);
         let rates = measured.values(index, |created| Some(created.per_second));
         let cpu = measured.median(index, |created| Some(created.cpu_micros)).unwrap_or(0.0);
         let (lowest, highest) =
             rates.iter().fold((f64::INFINITY, 0.0f64), |(low, high), rate| (low.min(*rate), high.max(*rate)));
-        let mut cells = vec![side.name()];
-        cells.extend([own, lowest, highest, cpu].map(|value| format!("{value:.0}")));
-        cells.push(format!("{:.2}", ratio.median.unwrap_or(0.0)));
-        cells.push(ratio.interval.map_or(String::new(), |it| format!("{:.2} to {:.2}", it.low, it.high)));
-        rows.push(cells);
-    }
+        let [own, lowest, highest, cpu] = [own, lowest, highest, cpu].map(|value| format!("{value:.0}"));
+        let interval = ratio.interval.map_or(String::new(), |it| format!("{:.2} to {:.2}", it.low, it.high));
+        [side.name(), own, lowest, highest, cpu, format!("{:.2}", ratio.median.unwrap_or(0.0)), interval]
+    };
     let Arguments { servers, creates, seconds, .. } = arguments;
     let (first, pairs) = (measured.sides[0].name(), measured.rounds());
     format!(
         "files created on two of {servers} metadata servers each, {creates} in flight, {pairs} runs of {seconds} s; ratios to {first}\n{}",
-        table(&rows)
+        titled(titles, measured.sides.iter().enumerate().map(of_side))
     )
 }

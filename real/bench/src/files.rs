@@ -54,7 +54,6 @@ const SPARE: u64 = 256 << 20;
 /// and for each name, so that the metadata volume has room for all.
 const SPARE_OF_NAME: u64 = 16 << 10;
 
-/// What was measured of names.
 struct Names {
     /// Files created per second, all of them.
     rate: f64,
@@ -252,13 +251,13 @@ fn as_text(arguments: &Arguments, names: &Option<Names>, bytes: &[ByteRates]) ->
         );
         text += &format!("       {:.0} files per second created by opening and closing them\n", names.opened);
     }
-    let mut rows = vec![["1 MiB", "file MiB/s", "volume MiB/s", "ratio"].map(String::from).to_vec()];
-    for (kind, Comparison { own, other, ratio }) in compared(bytes) {
+    let of_kind = |(kind, Comparison { own, other, ratio }): (&str, Comparison)| {
         let ratio = ratio.median.unwrap_or(0.0);
-        rows.push(vec![kind.to_string(), format!("{own:.0}"), format!("{other:.0}"), format!("{ratio:.2}")]);
-    }
-    if rows.len() > 1 {
-        text += &table(&rows);
+        [kind.to_string(), format!("{own:.0}"), format!("{other:.0}"), format!("{ratio:.2}")]
+    };
+    let rows: Vec<_> = compared(bytes).map(of_kind).collect();
+    if !rows.is_empty() {
+        text += &titled(["1 MiB", "file MiB/s", "volume MiB/s", "ratio"], rows);
     }
     text
 }

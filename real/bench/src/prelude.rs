@@ -9,7 +9,7 @@ pub use braid_session::Session;
 pub use braid_shell::HostClient;
 pub use braid_terminal::Common;
 pub use braid_terminal::arguments::size;
-pub use braid_terminal::output::table;
+pub use braid_terminal::output::{table, titled};
 pub use bytes::Bytes;
 pub use hdrhistogram::Histogram;
 pub use serde::{Deserialize, Serialize};

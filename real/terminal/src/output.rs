@@ -1,6 +1,6 @@
 //! The output of commands, for people or for programs.
 
-pub use braid_base::text_table::table;
+pub use braid_base::text_table::{named, table, titled};
 
 use braid_base::quoting::harmless;
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -8,7 +8,6 @@ use crate::prelude::*;
 /// One run of one subject.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The job it belongs to.
     pub job: Part,
     pub subject: Subject,
     /// From 0.
@@ -20,7 +19,6 @@ pub struct Run {
     pub put_off_bytes: u64,
 }
 
-/// All results.
 pub struct Report {
     /// All runs in order of time.
     pub runs: Vec<Run>,
@@ -49,7 +47,6 @@ struct Row {
 }
 
 impl Report {
-    /// An empty report.
     pub fn new(settings: &Settings, program: &Path, folder: &Path) -> Report {
         let setting = json!({
             "rounds": settings.rounds,
@@ -81,13 +78,12 @@ impl Report {
 
     /// The report for display.
     pub fn text(&self) -> String {
-        let mut cells = vec![cells(["", "braid", "compared with", "ratio [95 %]", "floor", "goal", "reached"])];
-        cells.extend(self.rows().iter().map(Row::cells));
-        let mut text = table(&cells);
+        let titles = ["", "braid", "compared with", "ratio [95 %]", "floor", "goal", "reached"];
+        let mut text = titled(titles, self.rows().iter().map(Row::cells));
         let latencies = self.latencies();
-        if latencies.len() > 1 {
+        if !latencies.is_empty() {
             text += "\n";
-            text += &table(&latencies);
+            text += &titled(["latency", "", "speed", "p50", "p99"], latencies);
         }
         text + "
 Medians; the ratio is the median of the ratios of each round, with its 95 % interval, which takes six rounds or more.
@@ -176,14 +172,13 @@ of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and 
         })
     }
 
-    /// The speed in each round.
     fn speeds(&self, job: Part, subject: Subject) -> BTreeMap<u32, f64> {
         let runs = self.runs.iter().filter(|run| run.job == job && run.subject == subject);
         runs.map(|run| (run.round, run.bytes_per_second)).collect()
     }
 
-    fn latencies(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![cells(["latency", "", "speed", "p50", "p99"])];
+    fn latencies(&self) -> Vec<[String; 5]> {
+        let mut rows = Vec::new();
         for job in plan::jobs(&self.parts) {
             for subject in job.subjects() {
                 let runs: Vec<_> =
@@ -194,8 +189,8 @@ of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and 
                 };
                 let speeds: Vec<f64> = runs.iter().map(|run| run.bytes_per_second).collect();
                 let Some(speed) = median(&speeds) else { continue };
-                let (speed, p50, p99) = (speed_text(speed, job.load.block), of(|fio| fio.p50_us), of(|fio| fio.p99_us));
-                rows.push(cells([job.what, subject.name(), &speed, &p50, &p99]));
+                let (what, speed) = (job.what.to_string(), speed_text(speed, job.load.block));
+                rows.push([what, subject.name().to_string(), speed, of(|fio| fio.p50_us), of(|fio| fio.p99_us)]);
             }
         }
         rows
@@ -208,13 +203,13 @@ impl Row {
         Row { what, braid, reference, figure, interval: None, wanted: Some(wanted), limit: true, format }
     }
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self) -> [String; 7] {
         let dash = || "-".to_string();
         let format = self.format;
         let sign = if self.limit { "≤ " } else { "" };
         let wanted =
             |pick: fn(Wanted) -> f64| self.wanted.map_or_else(dash, |wanted| format!("{sign}{}", format(pick(wanted))));
-        vec![
+        [
             self.what.clone(),
             self.braid.clone(),
             self.reference.clone(),
@@ -253,10 +248,6 @@ fn speed_text(bytes_per_second: f64, block: u64) -> String {
 fn first_line(command: &mut Command) -> Option<String> {
     let output = command.output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_string())
-}
-
-fn cells<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(str::to_string).to_vec()
 }
 
 #[cfg(test)]

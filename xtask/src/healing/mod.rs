@@ -153,7 +153,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn text_of(figures: &[Figure]) -> String {
-    let mut cells = vec![["", "found", "beside", "ratio [95 %]", "wanted"].map(String::from).to_vec()];
+    let mut rows = Vec::new();
     for row in &ROWS {
         let of_row: Vec<&Figure> = figures.iter().filter(|figure| figure.what == row.what).collect();
         let all = |of: fn(&Figure) -> f64| of_row.iter().map(|figure| of(figure)).collect::<Vec<f64>>();
@@ -169,9 +169,9 @@ fn text_of(figures: &[Figure]) -> String {
         let found = format!("{found:.1} {}", row.found);
         // A figure without a reference has no ratio.
         let ratio = if row.beside.is_empty() { ratio.spread() } else { ratio.to_string() };
-        cells.push(vec![row.what.to_string(), found, beside, ratio, wanted]);
+        rows.push([row.what.to_string(), found, beside, ratio, wanted]);
     }
-    table(&cells)
+    titled(["", "found", "beside", "ratio [95 %]", "wanted"], rows)
 }
 
 fn json_of(figures: &[Figure]) -> Value {

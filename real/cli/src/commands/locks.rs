@@ -7,7 +7,7 @@ use braid_admin::lock_survey::{
 use braid_admin::{Exit, Failure};
 use braid_base::{BLOCK_BYTES, Generation};
 use braid_terminal::arguments::span;
-use braid_terminal::output::table;
+use braid_terminal::output::titled;
 use braid_terminal::{Common, tell};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -79,7 +79,7 @@ fn as_json(surveys: &LockSurveys) -> Value {
 
 fn as_text(surveys: &LockSurveys) -> String {
     let titles = ["of", "ranges", "state", "for", "host", "role", "behind", "lock server"];
-    let mut rows = vec![titles.map(str::to_string).to_vec()];
+    let mut rows = Vec::new();
     let mut remarks = String::new();
     for server in &surveys.servers {
         for lock in &server.locks {
@@ -88,7 +88,7 @@ fn as_text(surveys: &LockSurveys) -> String {
                 (None, Some(volume)) => format!("volume {volume}"),
                 (None, None) => format!("object {:x}", lock.object.0),
             };
-            rows.push(vec![
+            rows.push([
                 of,
                 ranges(lock, surveys.volumes.contains_key(&lock.object)),
                 if lock.behind.is_empty() { "held" } else { "waits" }.to_string(),
@@ -106,7 +106,8 @@ fn as_text(surveys: &LockSurveys) -> String {
             remarks += &format!("lock server {} waits for hosts to report what they hold\n", server.id);
         }
     }
-    if rows.len() > 1 { table(&rows) + &remarks } else { "no locks\n".to_string() + &remarks }
+    let table = if rows.is_empty() { "no locks\n".to_string() } else { titled(titles, rows) };
+    table + &remarks
 }
 
 /// The most ranges that a line shows.

@@ -11,7 +11,7 @@ use braid_base::{ArrayId, DeviceId};
 use braid_store::StoreConfig;
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
-use braid_terminal::output::{self, table};
+use braid_terminal::output::{self, named};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -82,19 +82,15 @@ pub fn inspect(arguments: InspectArgs, common: &Common) -> Result<ExitCode, Fail
             "checkpoint": superblock.checkpoint,
         }),
         || {
-            let line = |name: &str, value: String| vec![name.to_string(), value];
-            table(&[
-                line("format", braid_store::FORMAT.to_string()),
-                line("array", superblock.array.to_string()),
-                line("device", superblock.device.to_string()),
-                line("size", format_size(geometry.size)),
-                line(
-                    "journal",
-                    format!("{} at byte {}", format_size(geometry.journal_length), geometry.journal_offset),
-                ),
-                line("map", format!("2 x {} pages at byte {}", geometry.map_pages, geometry.map_offset)),
-                line("data", format!("{} slots of 64 KiB at byte {}", geometry.slots, geometry.data_offset)),
-                line("checkpoints", superblock.checkpoint.to_string()),
+            named([
+                ("format", braid_store::FORMAT.to_string()),
+                ("array", superblock.array.to_string()),
+                ("device", superblock.device.to_string()),
+                ("size", format_size(geometry.size)),
+                ("journal", format!("{} at byte {}", format_size(geometry.journal_length), geometry.journal_offset)),
+                ("map", format!("2 x {} pages at byte {}", geometry.map_pages, geometry.map_offset)),
+                ("data", format!("{} slots of 64 KiB at byte {}", geometry.slots, geometry.data_offset)),
+                ("checkpoints", superblock.checkpoint.to_string()),
             ])
         },
     )

@@ -6,9 +6,10 @@ use braid_admin::location::{
 };
 use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
+use braid_control::DiskEntry;
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
-use braid_terminal::output::table;
+use braid_terminal::output::{named, titled};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -53,20 +54,18 @@ fn json_of_devices(array: &Array, Devices { devices, spares }: &Devices) -> Valu
 }
 
 fn text_of_devices(Devices { devices, spares }: &Devices) -> String {
-    let words = |words: [&str; 6]| words.map(str::to_string).to_vec();
-    let mut rows = vec![words(["DEVICE", "MEMBERSHIP", "SIZE", "DISK", "VOLUMES", "FILE"])];
-    for device in devices {
+    let of_device = |device: &DeviceOverview| {
         let entry = &device.entry;
         let disk = entry.disk.map(|disk| disk.to_string()).unwrap_or_default();
         let (volumes, file) = (device.volumes.join(","), entry.file.display().to_string());
-        let (id, size) = (entry.id.to_string(), format_size(entry.size));
-        rows.push(words([&id, &device.words(), &size, &disk, &volumes, &file]));
-    }
-    for spare in spares {
+        [entry.id.to_string(), device.words(), format_size(entry.size), disk, volumes, file]
+    };
+    let of_spare = |spare: &DiskEntry| {
         let (size, disk, file) = (format_size(spare.size), spare.disk.to_string(), spare.file.display().to_string());
-        rows.push(words(["spare", "ready", &size, &disk, "", &file]));
-    }
-    table(&rows)
+        ["spare".to_string(), "ready".to_string(), size, disk, String::new(), file]
+    };
+    let titles = ["DEVICE", "MEMBERSHIP", "SIZE", "DISK", "VOLUMES", "FILE"];
+    titled(titles, devices.iter().map(of_device).chain(spares.iter().map(of_spare)))
 }
 
 /// Show what lies on a device, or on which devices bytes of a volume lie
@@ -126,13 +125,12 @@ fn json_of_device(DeviceContent { device, parts }: &DeviceContent) -> Value {
 }
 
 fn text_of_device(DeviceContent { device, parts }: &DeviceContent) -> String {
-    let line = |name: &str, value: String| vec![name.to_string(), value];
     let pid = device.pid.map_or("none".to_string(), |pid| pid.to_string());
-    let mut text = table(&[
-        line("device", format!("{}, {}", device.entry.id, device.words())),
-        line("file", format!("{}, {}", device.file.display(), format_size(device.entry.size))),
-        line("disk", device.entry.disk.map(|disk| disk.to_string()).unwrap_or_default()),
-        line("pid", format!("{pid}, at {}", device.address.as_deref().unwrap_or("no address"))),
+    let mut text = named([
+        ("device", format!("{}, {}", device.entry.id, device.words())),
+        ("file", format!("{}, {}", device.file.display(), format_size(device.entry.size))),
+        ("disk", device.entry.disk.map(|disk| disk.to_string()).unwrap_or_default()),
+        ("pid", format!("{pid}, at {}", device.address.as_deref().unwrap_or("no address"))),
     ]);
     if parts.is_empty() {
         text += "\nno volume lies on it\n";

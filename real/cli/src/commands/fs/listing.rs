@@ -44,7 +44,6 @@ pub struct Space {
     pub trying: Trying,
 }
 
-/// An entry to show.
 struct Shown {
     name: OsString,
     kind: FileType,
@@ -204,7 +203,7 @@ fn describe(target: &Target, metadata: &Metadata) -> String {
         ("modified", time(metadata.modified())),
         ("changed", time(metadata.changed())),
     ];
-    let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![format!("  {name}"), value]).collect();
+    let rows = rows.map(|(name, value)| [format!("  {name}"), value]);
     format!("{target}\n{}", table(&rows))
 }
 

@@ -105,12 +105,12 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> 
 }
 
 fn server_table(servers: &[ServerStatus], content: Option<&FileSystemContent>, dir: &Path) -> String {
-    let header = ["shard", "state", "owner", "pid", "address", "journal", "free"].map(str::to_string).to_vec();
+    let titles = ["shard", "state", "owner", "pid", "address", "journal", "free"];
     let of_server = |ServerStatus { shard, service: server, .. }: &ServerStatus| {
         let journal = server.journal_used_bytes.zip(server.journal_bytes);
         let journal = journal.map(|(used, bytes)| format!("{} of {}", format_size(used), format_size(bytes)));
         let content = content.and_then(|content| content.shards.get(*shard));
-        vec![
+        [
             shard.to_string(),
             server.text.clone(),
             server.owner.map(|owner| Generation(owner).to_string()).unwrap_or_default(),
@@ -120,14 +120,13 @@ fn server_table(servers: &[ServerStatus], content: Option<&FileSystemContent>, d
             content.map(|shard| format_size(shard.free_bytes)).unwrap_or_default(),
         ]
     };
-    output::table(&[header].into_iter().chain(servers.iter().map(of_server)).collect::<Vec<_>>())
+    output::titled(titles, servers.iter().map(of_server))
 }
 
 fn client_table(clients: &[ClientStatus]) -> String {
-    let header = ["host", "pid", "locks", "waits for", "role"].map(str::to_string).to_vec();
     let of_client = |client: &ClientStatus| {
         let ClientStatus { host, pid, elsewhere, role, locks_held, locks_awaited, .. } = client;
-        vec![
+        [
             Generation(*host).to_string(),
             pid_text(*pid, *elsewhere),
             locks_held.to_string(),
@@ -135,7 +134,7 @@ fn client_table(clients: &[ClientStatus]) -> String {
             role.clone(),
         ]
     };
-    output::table(&[header].into_iter().chain(clients.iter().map(of_client)).collect::<Vec<_>>())
+    output::titled(["host", "pid", "locks", "waits for", "role"], clients.iter().map(of_client))
 }
 
 /// Verify the metadata of a file system

@@ -11,7 +11,7 @@ use braid_control::{ArrayDescription, HostEntry};
 use braid_daemons::front_end::is_for_nbd;
 use braid_session::is_usable;
 use braid_terminal::Common;
-use braid_terminal::output::table;
+use braid_terminal::output::titled;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -97,21 +97,17 @@ async fn list(array: &Array, common: &Common) -> Result<ExitCode, Failure> {
         entry
     };
     let as_text = || {
-        let mut rows = vec![
-            ["host", "kind", "lease", "last heartbeat", "machine", "pid", "serves", "role"]
-                .map(str::to_string)
-                .to_vec(),
-        ];
-        for host in &hosts {
+        let titles = ["host", "kind", "lease", "last heartbeat", "machine", "pid", "serves", "role"];
+        let of_host = |host: &HostEntry| {
             let silent =
                 host.silent.map_or("unknown".to_string(), |silent| format!("{:.1} s ago", silent.as_secs_f64()));
             let (name, pid) = (host.generation.to_string(), pid_text(host.process.pid, host.is_elsewhere()));
             let machine = host.report.machine.clone().unwrap_or_else(|| "unknown".to_string());
             let (kind, lease) = (kind(host).to_string(), lease(host).to_string());
             let serves = served(&description, host).concat().join(", ");
-            rows.push(vec![name, kind, lease, silent, machine, pid, serves, host.role.clone()]);
-        }
-        table(&rows)
+            [name, kind, lease, silent, machine, pid, serves, host.role.clone()]
+        };
+        titled(titles, hosts.iter().map(of_host))
     };
     report::done(common.json, json!({"hosts": hosts.iter().map(as_json).collect::<Vec<_>>()}), as_text)
 }

@@ -4,14 +4,15 @@ use crate::metrics;
 use braid_admin::device_condition::{Healing, with_real_share};
 use braid_admin::file_system_status::FileSystemStatus;
 use braid_admin::health::MonitorHealth;
+use braid_admin::lock_server_status::LockServerStatus;
 use braid_admin::snapshot::ArraySnapshot;
-use braid_admin::status::{HostStatus, Status};
+use braid_admin::status::{DeviceStatus, HostStatus, NodeStatus, Status, VolumeStatus};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, Generation, LockServerId};
-use braid_control::{Process, Refusal, ThrottleReport, WaitingReport, shell_word};
+use braid_control::{DeviceEntry, Process, Refusal, ThrottleReport, WaitingReport, shell_word};
 use braid_ordering::Atomicity;
 use braid_shell::StoppedRecording;
-use braid_terminal::output::table;
+use braid_terminal::output::{table, titled};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -113,32 +114,29 @@ impl<'a> View<'a> {
         }
         if !status.nodes.is_empty() {
             text += "\n";
-            let mut rows = vec![row(["node", "pid", "devices", "NBD clients at"])];
-            for node in &status.nodes {
+            let of_node = |node: &NodeStatus| {
                 let pid = node.pid.map_or_else(|| "down".to_string(), |pid| pid.to_string());
                 let devices = node.devices.iter().map(|id| DeviceId(*id).to_string()).collect::<Vec<_>>().join(" ");
                 let clients = match &node.down {
                     Some(why) => format!("not served: {why}"),
                     None => node.nbd.clone(),
                 };
-                rows.push(row([&node.id.to_string(), &pid, &devices, &clients]));
-            }
-            text += &table(&rows);
+                [node.id.to_string(), pid, devices, clients]
+            };
+            text += &titled(["node", "pid", "devices", "NBD clients at"], status.nodes.iter().map(of_node));
         }
         if !status.lock_servers.is_empty() {
             text += "\n";
-            let mut rows = vec![row(["lock server", "state", "pid", "address"])];
-            for server in &status.lock_servers {
+            let of_server = |server: &LockServerStatus| {
                 let pid = server.pid.map(|pid| pid.to_string()).unwrap_or_default();
                 let address = within(&status.dir, server.address.as_deref());
-                rows.push(row([&LockServerId(server.id).to_string(), &server.state, &pid, &address]));
-            }
-            text += &table(&rows);
+                [LockServerId(server.id).to_string(), server.state.clone(), pid, address]
+            };
+            text += &titled(["lock server", "state", "pid", "address"], status.lock_servers.iter().map(of_server));
         }
         if !status.hosts.is_empty() {
             text += "\n";
-            let mut rows = vec![row(["host", "lease", "pid", "role"])];
-            for host in &status.hosts {
+            let of_host = |host: &HostStatus| {
                 let lease = match host.silent_seconds {
                     Some(_) if host.live => "live".to_string(),
                     Some(silent) if Duration::from_secs(silent) <= look.description.leases().host() => {
@@ -148,10 +146,9 @@ impl<'a> View<'a> {
                     _ => "expired".to_string(),
                 };
                 let generation = Generation(host.generation).to_string();
-                let pid = pid_text(host.pid, host.elsewhere);
-                rows.push(row([&generation, &lease, &pid, &host.role]));
-            }
-            text += &table(&rows);
+                [generation, lease, pid_text(host.pid, host.elsewhere), host.role.clone()]
+            };
+            text += &titled(["host", "lease", "pid", "role"], status.hosts.iter().map(of_host));
             for host in &status.hosts {
                 let waiting = host.waiting.as_ref().filter(|_| host.live);
                 text += &waiting.map(|waiting| waits(host, waiting)).unwrap_or_default();
@@ -227,23 +224,22 @@ fn memory_words(status: &Status) -> String {
 }
 
 fn volume_table(status: &Status) -> String {
-    let mut rows = vec![row(["volume", "size", "layout", "ordering", "state", "address"])];
-    for volume in &status.volumes {
+    let of_volume = |volume: &VolumeStatus| {
         let address = volume.nbd.as_deref().filter(|_| volume.usable).unwrap_or_default();
         let ordering = match volume.atomicity.parse() {
             Ok(Atomicity::Consistent) => format!("{}, {}", volume.ordering, volume.atomicity),
             _ => volume.ordering.clone(),
         };
-        rows.push(row([
-            &volume.name,
-            &format_size(volume.size_bytes),
-            &volume.layout,
-            &ordering,
-            &volume.text,
-            address,
-        ]));
-    }
-    table(&rows)
+        [
+            volume.name.clone(),
+            format_size(volume.size_bytes),
+            volume.layout.clone(),
+            ordering,
+            volume.text.clone(),
+            address.to_string(),
+        ]
+    };
+    titled(["volume", "size", "layout", "ordering", "state", "address"], status.volumes.iter().map(of_volume))
 }
 
 /// That requests of a host wait, and for what.
@@ -256,20 +252,20 @@ fn waits(host: &HostStatus, waiting: &WaitingReport) -> String {
 
 /// The file systems, their metadata servers, and how many hosts use them.
 pub fn file_system_table(file_systems: &[FileSystemStatus], dir: &Path) -> String {
-    let mut rows = vec![row(["file system", "size", "state", "owner", "pid", "address", "hosts"])];
-    for file_system in file_systems {
+    let titles = ["file system", "size", "state", "owner", "pid", "address", "hosts"];
+    let of_file_system = |file_system: &FileSystemStatus| {
         let service = &file_system.service;
-        rows.push(row([
-            &file_system.called(),
-            &file_system.size_bytes.map(format_size).unwrap_or_default(),
-            &service.text,
-            &service.owner.map(|owner| Generation(owner).to_string()).unwrap_or_default(),
-            &service.pid.map(|pid| pid.to_string()).unwrap_or_default(),
-            &within(dir, service.address.as_deref()),
-            &file_system.hosts.len().to_string(),
-        ]));
-    }
-    table(&rows)
+        [
+            file_system.called(),
+            file_system.size_bytes.map(format_size).unwrap_or_default(),
+            service.text.clone(),
+            service.owner.map(|owner| Generation(owner).to_string()).unwrap_or_default(),
+            service.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            within(dir, service.address.as_deref()),
+            file_system.hosts.len().to_string(),
+        ]
+    };
+    titled(titles, file_systems.iter().map(of_file_system))
 }
 
 /// The number of a process. A number of another machine or container names nothing here.
@@ -287,22 +283,22 @@ pub fn within(dir: &Path, address: Option<&str>) -> String {
 }
 
 fn device_table(look: &ArraySnapshot, status: &Status) -> String {
-    let mut rows = vec![row(["device", "size", "condition", "state", "pid", "address", "free", "answers in", "file"])];
-    for (entry, device) in look.description.devices.iter().zip(&status.devices) {
+    let titles = ["device", "size", "condition", "state", "pid", "address", "free", "answers in", "file"];
+    let of_device = |(entry, device): (&DeviceEntry, &DeviceStatus)| {
         let running = look.running.as_ref().and_then(|running| running.device(DeviceId(device.id)));
-        rows.push(row([
-            &DeviceId(device.id).to_string(),
-            &format_size(device.size_bytes),
-            &device.text,
-            &device.state,
-            &device.pid.map(|pid| pid.to_string()).unwrap_or_default(),
-            running.map_or("", |running| &running.address),
-            &device.free_bytes.map(format_size).unwrap_or_default(),
-            &device.response_micros.map(|micros| format!("{:.1}ms", micros as f64 / 1000.0)).unwrap_or_default(),
-            &entry.file.display().to_string(),
-        ]));
-    }
-    table(&rows)
+        [
+            DeviceId(device.id).to_string(),
+            format_size(device.size_bytes),
+            device.text.clone(),
+            device.state.clone(),
+            device.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            running.map(|running| running.address.clone()).unwrap_or_default(),
+            device.free_bytes.map(format_size).unwrap_or_default(),
+            device.response_micros.map(|micros| format!("{:.1}ms", micros as f64 / 1000.0)).unwrap_or_default(),
+            entry.file.display().to_string(),
+        ]
+    };
+    titled(titles, look.description.devices.iter().zip(&status.devices).map(of_device))
 }
 
 /// The counters of all nodes since their start, and the resulting cost of one operation.
@@ -339,10 +335,6 @@ fn counted(who: &str, meaning: Vec<String>, counters: &[(String, u64)]) -> Strin
     for line in meaning {
         text += &format!("  {line}\n");
     }
-    let rows: Vec<_> = counters.iter().map(|(name, value)| row([&format!("  {name}"), &value.to_string()])).collect();
+    let rows: Vec<_> = counters.iter().map(|(name, value)| [format!("  {name}"), value.to_string()]).collect();
     text + &table(&rows)
-}
-
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(str::to_string).to_vec()
 }

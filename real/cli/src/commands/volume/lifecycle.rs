@@ -10,7 +10,7 @@ use braid_layout::{Atomicity, RaidLevel, SitePolicy};
 use braid_ordering::Ordering;
 use braid_terminal::Common;
 use braid_terminal::arguments::{self, atomicity, ordering, size};
-use braid_terminal::output::table;
+use braid_terminal::output::{named, table};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -158,35 +158,34 @@ pub async fn info(arguments: InfoArgs, common: &Common) -> Result<ExitCode, Fail
         }),
         || {
             let devices: Vec<String> = volume.devices.iter().map(|device| device.to_string()).collect();
-            let line = |name: &str, value: String| vec![name.to_string(), value];
             let mut lines = vec![
-                line("name", entry.name.clone()),
-                line("size", format!("{} ({} bytes)", format_size(entry.bytes), entry.bytes)),
-                line("layout", entry.layout.clone()),
-                line("stripe unit", format_size(entry.unit)),
-                line("stripes", volume.stripes().to_string()),
-                line("ordering", entry.ordering.clone()),
-                line("atomicity", entry.atomicity.clone()),
-                line("parity site", entry.parity_site.clone()),
-                line("while unavailable", entry.unavailable().to_string()),
-                line(
+                ("name", entry.name.clone()),
+                ("size", format!("{} ({} bytes)", format_size(entry.bytes), entry.bytes)),
+                ("layout", entry.layout.clone()),
+                ("stripe unit", format_size(entry.unit)),
+                ("stripes", volume.stripes().to_string()),
+                ("ordering", entry.ordering.clone()),
+                ("atomicity", entry.atomicity.clone()),
+                ("parity site", entry.parity_site.clone()),
+                ("while unavailable", entry.unavailable().to_string()),
+                (
                     "keeps",
                     if entry.attribute_volume { "attributes of objects: it is an attribute volume" } else { "blocks" }
                         .to_string(),
                 ),
-                line("devices", devices.join(" ")),
-                line("on each device", format_size(component)),
+                ("devices", devices.join(" ")),
+                ("on each device", format_size(component)),
             ];
             if let Some(target) = &entry.moving {
                 let devices: Vec<String> = target.devices.iter().map(|id| DeviceId(*id).to_string()).collect();
                 let copied = target.copied_to * braid_base::BLOCK_BYTES as u64;
                 lines.extend([
-                    line("moving to", format!("{}, stripe unit {}", target.layout, format_size(target.unit))),
-                    line("on devices", devices.join(" ")),
-                    line("copied", format!("at least {} of {}", format_size(copied), format_size(entry.bytes))),
+                    ("moving to", format!("{}, stripe unit {}", target.layout, format_size(target.unit))),
+                    ("on devices", devices.join(" ")),
+                    ("copied", format!("at least {} of {}", format_size(copied), format_size(entry.bytes))),
                 ]);
             }
-            table(&lines)
+            named(lines)
         },
     )
 }
