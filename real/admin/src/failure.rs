@@ -18,7 +18,6 @@ pub struct Failure {
     pub code: String,
     /// What happened, in a sentence.
     pub message: String,
-    /// What to do about it.
     pub hint: Option<String>,
     /// The exit status of the command.
     pub exit: Exit,
@@ -72,6 +71,11 @@ fn closed(path: &Path) -> Option<&Path> {
         let needed = if path.is_dir() { 0o700 } else { 0o600 };
         path.metadata().is_ok_and(|found| found.uid() == user && found.mode() & needed != needed)
     })
+}
+
+/// The names that exist instead of one that does not, or what to do about it that there are none.
+pub(crate) fn there_are(names: &[String], otherwise: &str) -> String {
+    if names.is_empty() { format!("there are none: {otherwise}") } else { format!("there are: {}", names.join(", ")) }
 }
 
 /// What to do about a stopped process that holds the lock of the folder.
@@ -222,13 +226,8 @@ impl From<&SessionError> for Failure {
             SessionError::Recording { .. } => Failure::failed("recording-failed", message)
                 .hint("the file of --record must not exist, and its folder must"),
             SessionError::Description(error) => Failure::from(error),
-            SessionError::NoSuchFileSystem { others, .. } => {
-                let hint = match others.as_slice() {
-                    [] => "there are none: create one with `braid fs create`".to_string(),
-                    names => format!("there are: {}", names.join(", ")),
-                };
-                Failure::unreachable("no-such-file-system", message).hint(hint)
-            }
+            SessionError::NoSuchFileSystem { others, .. } => Failure::unreachable("no-such-file-system", message)
+                .hint(there_are(others, "create one with `braid fs create`")),
             SessionError::FileSystemNotReady { .. } => Failure::failed("file-system-not-ready", message)
                 .hint("`braid fs create` with the same arguments completes a creation, `braid fs delete` a deletion"),
         }
@@ -239,13 +238,8 @@ impl From<&DescriptionError> for Failure {
     fn from(error: &DescriptionError) -> Failure {
         let message = error.to_string();
         match error {
-            DescriptionError::NoSuchVolume { others, .. } => {
-                let hint = match others.as_slice() {
-                    [] => "there are none: create one with `braid volume create`".to_string(),
-                    names => format!("there are: {}", names.join(", ")),
-                };
-                Failure::unreachable("no-such-volume", message).hint(hint)
-            }
+            DescriptionError::NoSuchVolume { others, .. } => Failure::unreachable("no-such-volume", message)
+                .hint(there_are(others, "create one with `braid volume create`")),
             DescriptionError::VolumeCreating { name } => Failure::failed("volume-creating", message).hint(format!(
                 "remove it with `braid volume delete {name} --yes`; or create it again with the same arguments"
             )),

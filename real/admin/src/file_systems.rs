@@ -8,7 +8,7 @@
 
 use crate::array::await_until;
 use crate::array_creation;
-use crate::failure::Failure;
+use crate::failure::{Failure, there_are};
 use crate::operation_driver::{self, Ended, Questions, Subject, Work, Worker};
 use crate::shards::{self, Grouping, Protocol, ShardChoice};
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, NewVolume, describe};
@@ -97,11 +97,8 @@ pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a Fil
 /// The file system of this name, in any state.
 pub fn any<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a FileSystemEntry, Failure> {
     description.file_system(name).ok_or_else(|| {
-        let names: Vec<&str> = description.file_systems.iter().map(|entry| entry.name.as_str()).collect();
-        let hint = match names.as_slice() {
-            [] => format!("there are none: create one with `braid fs create {name}`"),
-            names => format!("there are: {}", names.join(", ")),
-        };
+        let names: Vec<String> = description.file_systems.iter().map(|entry| entry.name.clone()).collect();
+        let hint = there_are(&names, &format!("create one with `braid fs create {name}`"));
         Failure::unreachable("no-such-file-system", format!("there is no file system '{name}'")).hint(hint)
     })
 }

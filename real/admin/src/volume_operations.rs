@@ -316,12 +316,8 @@ fn check(entry: &VolumeEntry, bytes: u64) -> Result<bool, Failure> {
 /// The most bytes that the volume can have with the free space of its devices.
 async fn most(session: &Session, volume: &VolumeDescription) -> Result<u64, Failure> {
     let own = volume.component_blocks().next_multiple_of(volumes::CHUNK_BLOCKS);
-    let mut least = u64::MAX;
-    for device in volume.holders() {
-        least =
-            least.min(own + volumes::room_on(session, device).await? / volumes::CHUNK_BLOCKS * volumes::CHUNK_BLOCKS);
-    }
-    Ok(volume.layout.usable_blocks(least) * BLOCK_BYTES as u64)
+    let more = volumes::least_room(session, volume.holders()).await? / volumes::CHUNK_BLOCKS * volumes::CHUNK_BLOCKS;
+    Ok(volume.layout.usable_blocks(own + more) * BLOCK_BYTES as u64)
 }
 
 #[cfg(test)]

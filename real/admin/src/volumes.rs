@@ -191,18 +191,21 @@ pub async fn free(session: &Session, plan: &NewVolume) -> Result<u64, Failure> {
     let (scheme, unit) = plan.layout_in(&description)?;
     let devices = chosen_domains(&description, plan.devices.as_deref())?;
     let layout = array_creation::layout(scheme, devices.len(), unit)?;
-    let mut least = u64::MAX;
-    for (device, _) in devices {
-        least = least.min(room_on(session, DeviceId(device)).await?);
-    }
+    let least = least_room(session, devices.into_iter().map(|(device, _)| DeviceId(device))).await?;
     Ok(layout.usable_blocks(least) * BLOCK_BYTES as u64)
 }
 
 /// The number of blocks that another object can have on every device of the array.
 pub async fn room(session: &Session) -> Result<u64, Failure> {
+    let description = session.control().describe().await?;
+    least_room(session, description.ready_devices().map(|device| DeviceId(device.id))).await
+}
+
+/// The number of blocks that another object can have on each of some devices.
+pub async fn least_room(session: &Session, devices: impl IntoIterator<Item = DeviceId>) -> Result<u64, Failure> {
     let mut least = u64::MAX;
-    for device in session.control().describe().await?.ready_devices() {
-        least = least.min(room_on(session, DeviceId(device.id)).await?);
+    for device in devices {
+        least = least.min(room_on(session, device).await?);
     }
     Ok(least)
 }
