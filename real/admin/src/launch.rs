@@ -3,11 +3,12 @@
 use crate::array::Array;
 use crate::array_creation::CreateOptions;
 use crate::failure::Failure;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdout, Command};
 
 /// How long an array may take to start: somewhat longer than `braid up` waits for its devices.
 const UP_WAIT: Duration = Duration::from_secs(150);
@@ -49,7 +50,7 @@ impl Array {
 
 /// Starts `braid up`, by a command that asks for JSON. Returns the process and what it announces once the array is ready. If this future is
 /// dropped before that, the process is killed.
-pub async fn start(mut command: Command) -> Result<(u32, serde_json::Value), Failure> {
+pub async fn start(mut command: Command) -> Result<(u32, Value), Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let program = command.as_std().get_program().to_owned();
     let spawned = command.spawn().map_err(|error| Failure::from(error).of(program.display()));
@@ -66,19 +67,25 @@ pub async fn start(mut command: Command) -> Result<(u32, serde_json::Value), Fai
 struct Started(Option<Child>);
 
 impl Started {
-    async fn ready(&mut self) -> Result<(u32, serde_json::Value), Failure> {
+    async fn ready(&mut self) -> Result<(u32, Value), Failure> {
         let child = self.0.as_mut().expect("it was just started");
         let pid = child.id().expect("it was not waited for");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is a pipe")).read_line(&mut line).await?;
-        let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-        if said["ready"] == true {
-            return Ok((pid, said));
-        }
-        let status = child.wait().await?;
-        Err(Failure::from_json(&said, status.code())
-            .unwrap_or_else(|| Failure::failed("up-failed", format!("it ended with {status} before it was ready"))))
+        let output = child.stdout.take().expect("it is a pipe");
+        Ok((pid, ready(child, &mut BufReader::new(output)).await?))
     }
+}
+
+/// Waits until a process announces that it is ready, and returns its announcement.
+pub async fn ready(child: &mut Child, output: &mut BufReader<ChildStdout>) -> Result<Value, Failure> {
+    let mut line = String::new();
+    output.read_line(&mut line).await?;
+    let said: Value = serde_json::from_str(&line).unwrap_or_default();
+    if said["ready"] == true {
+        return Ok(said);
+    }
+    let status = child.wait().await?;
+    Err(Failure::from_json(&said, status.code())
+        .unwrap_or_else(|| Failure::failed("up-failed", format!("it ended with {status} before it was ready"))))
 }
 
 impl Drop for Started {

@@ -16,7 +16,7 @@ use braid_shell::Address;
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::Stdio;
 use std::rc::Rc;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::BufReader;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -46,7 +46,6 @@ struct HostProcess {
     generation: u64,
 }
 
-/// Where the arrays are.
 #[derive(Clone, Debug)]
 pub enum ArrayChoice {
     /// In a folder that is created for them, and removed.
@@ -84,13 +83,11 @@ pub struct Site {
 /// The counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Of each device.
     pub devices: Vec<Metrics>,
     /// How often each device has been restarted.
     pub restarts: Vec<u64>,
     /// Of the processes with hosts that serve NBD: the one that runs the array, and nodes.
     pub server: Metrics,
-    /// Of each lock server.
     pub lock_servers: Vec<Metrics>,
     /// Of each host, within the bench or in a process of its own.
     pub hosts: Vec<Metrics>,
@@ -219,12 +216,10 @@ impl TestBed {
         Ok((site, true))
     }
 
-    /// The name of the volume at `site`.
     pub fn name(&self, site: Site) -> &str {
         &self.volume(site).name
     }
 
-    /// The expected content of the volume at `site`.
     pub fn content(&self, site: Site) -> Rc<Content> {
         self.volume(site).content.clone()
     }
@@ -436,15 +431,6 @@ pub fn spawn(mut command: Command, program: &Path, input: Stdio) -> Result<(Chil
 
 /// Waits until a process announces that it is ready, and returns its announcement.
 async fn ready((child, output): &mut (Child, BufReader<ChildStdout>)) -> Result<Value, Failure> {
-    let mut line = String::new();
-    output.read_line(&mut line).await?;
-    let said: Value = serde_json::from_str(&line).unwrap_or_default();
-    if said["ready"] == true {
-        return Ok(said);
-    }
-    let status = child.wait().await?;
-    let silent = || Failure::failed("up-failed", format!("it ended with {status} before it was ready"));
-    Err(Failure::from_json(&said, status.code())
-        .unwrap_or_else(silent)
-        .of("an array or host for the measurement did not start"))
+    let said = braid_admin::launch::ready(child, output).await;
+    said.map_err(|failure| failure.of("an array or host for the measurement did not start"))
 }
