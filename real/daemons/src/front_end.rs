@@ -27,9 +27,7 @@ pub struct NbdFrontEnd {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportedVolume {
     pub name: String,
-    /// Its size in bytes.
     pub bytes: u64,
-    /// Its URI.
     pub uri: String,
     /// Its URI on the socket in the array's folder, if it is served there.
     pub unix_uri: Option<String>,
@@ -113,16 +111,6 @@ impl NbdFrontEnd {
         Ok(NbdFrontEnd::start(Session::start(control, role).await?, server, Vec::new(), unavailable))
     }
 
-    /// Serves all volumes with a new host at the same address as before. It is tried until it succeeds.
-    pub async fn reopen(
-        control: &ControlPlane,
-        role: &str,
-        at: (&Address, bool),
-        unavailable: Option<WhenUnavailable>,
-    ) -> NbdFrontEnd {
-        NbdFrontEnd::open_until_it_serves(control, role, at, unavailable, |_| {}).await
-    }
-
     /// Serves all volumes with a new host at this address, and perhaps in the folder. It is tried until it succeeds; `failed` is told of each
     /// failure.
     pub async fn open_until_it_serves(
@@ -169,7 +157,6 @@ impl NbdFrontEnd {
         &self.session
     }
 
-    /// The address of the server.
     pub fn address(&self) -> &Address {
         &self.address
     }

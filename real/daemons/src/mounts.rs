@@ -39,7 +39,6 @@ pub struct RunningMount {
     pub directory: String,
 }
 
-/// A mount that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartedMount {
     /// Without symbolic links.

@@ -34,7 +34,6 @@ const LEASES_AWAITED: u32 = 3;
 /// The wait before checking again whether they have leases.
 const LEASES_PAUSE: Duration = Duration::from_millis(10);
 
-/// How to run an array.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How many nodes run the devices and serve NBD clients, each at a port of its own; with none, this process serves them.
@@ -54,7 +53,6 @@ pub struct Options {
 /// An array that serves.
 pub struct Ready<'a> {
     pub control: &'a ControlPlane,
-    /// Its description.
     pub description: &'a ArrayDescription,
     /// The processes that run.
     pub running: &'a RunningSet,
@@ -274,7 +272,9 @@ impl Array {
     /// A new host after the previous one was fenced, which serves at the same address.
     async fn reopen(&self, address: &Address) -> OwnHost {
         if self.nodes == 0 {
-            return OwnHost::WithNbd(NbdFrontEnd::reopen(&self.control, ROLE, (address, true), self.unavailable).await);
+            let at = (address, true);
+            let front = NbdFrontEnd::open_until_it_serves(&self.control, ROLE, at, self.unavailable, |_| {});
+            return OwnHost::WithNbd(front.await);
         }
         loop {
             match Session::start(&self.control, ROLE).await {
