@@ -113,17 +113,22 @@ fn hostile(seconds: &str) -> Result<()> {
 
 /// A release build of `braid`: the program that is `named`, or one that is built now.
 fn release_build(named: Option<&Path>) -> Result<PathBuf> {
-    let program = match named {
-        Some(program) => std::path::absolute(program)?,
-        None => {
-            run(cargo(&["build", "--profile", "dist", "--locked", "--package", "braid"]))?;
-            target_folder().join("dist/braid")
-        }
-    };
+    let program = program(named, "dist", &[])?;
     if !program.exists() {
         bail!("{} does not exist: give --braid the path of a release build", program.display());
     }
     Ok(program)
+}
+
+/// The program `braid` that is `named`, or one that is built now in this profile, together with other packages.
+fn program(named: Option<&Path>, profile: &str, packages: &[&str]) -> Result<PathBuf> {
+    if let Some(program) = named {
+        return Ok(std::path::absolute(program)?);
+    }
+    let mut build = cargo(&["build", "--profile", profile, "--locked", "--package", "braid"]);
+    build.args(packages.iter().flat_map(|package| ["--package", package]));
+    run(build)?;
+    Ok(target_folder().join(if profile == "dev" { "debug" } else { profile }).join("braid"))
 }
 
 fn planted(names: &[String]) -> Result<()> {

@@ -52,7 +52,6 @@ pub struct Arguments {
     braid: Option<PathBuf>,
 }
 
-/// What is killed.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Host(usize),
@@ -69,13 +68,7 @@ pub fn test(arguments: &Arguments) -> Result<()> {
         bail!("the guests read the file system of the machine: run them as root");
     }
     packages::install(&PACKAGES, "the guests need")?;
-    let braid = match &arguments.braid {
-        Some(program) => std::path::absolute(program)?,
-        None => {
-            run(cargo(&["build", "--locked", "--package", "braid", "--package", "braid-sim"]))?;
-            target_folder().join("debug/braid")
-        }
-    };
+    let braid = crate::program(arguments.braid.as_deref(), "dev", &["braid-sim"])?;
     let interrupt = Interrupt::catch()?;
     std::fs::create_dir(&arguments.dir)
         .with_context(|| format!("{} can't be created: name another folder by --dir", arguments.dir.display()))?;

@@ -113,13 +113,7 @@ pub fn test(arguments: &Arguments) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     let selected = Selection::of(arguments);
     let tools = tools::install(&selected.tools)?;
-    let braid = match &arguments.braid {
-        Some(program) => std::path::absolute(program)?,
-        None => {
-            run(cargo(&["build", "--locked", "--package", "braid"]))?;
-            target_folder().join("debug/braid")
-        }
-    };
+    let braid = crate::program(arguments.braid.as_deref(), "dev", &[])?;
     run(cargo(&["build", "--locked", "--package", "braid-two-mounts"]))?;
     let library = std::path::absolute(target_folder().join("debug/libbraid_two_mounts.so"))?;
     let mounts = Mounts::start(&braid, &library, &arguments.dir, arguments.keep, &interrupt)?;
@@ -153,7 +147,6 @@ impl Selection {
         Selection { tools, kinds, cases, seconds, seed: arguments.seed.unwrap_or_else(any) }
     }
 
-    /// True if a case is to run.
     fn has(&self, case: &str) -> bool {
         self.cases.is_empty() || self.cases.iter().any(|text| case.contains(text.as_str()))
     }
