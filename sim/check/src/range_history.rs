@@ -36,7 +36,7 @@ pub enum RangeFault {
 
 impl RangeHistory {
     /// Reads notes, a line each: `ask TIME START END shared|exclusive`, `have TIME`, `leave TIME`. A last line without an end does not count.
-    pub fn parse(notes: &str) -> Result<RangeHistory, RangeFault> {
+    pub fn parse(notes: &str) -> Result<RangeHistory, Box<RangeFault>> {
         let mut locks: Vec<LockTimes> = Vec::new();
         for (line, text) in notes.split_inclusive('\n').enumerate().filter(|(_, text)| text.ends_with('\n')) {
             let words: Vec<_> = text.split_whitespace().collect();
@@ -57,7 +57,7 @@ impl RangeHistory {
                 }
                 _ => None,
             };
-            noted.ok_or_else(|| RangeFault::Unreadable { line: line + 1, text: text.to_string() })?;
+            noted.ok_or_else(|| Box::new(RangeFault::Unreadable { line: line + 1, text: text.to_string() }))?;
         }
         Ok(RangeHistory { locks })
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_killed_had_its_lock_until_then() {
+    fn a_killed_program_had_its_lock_until_then() {
         let mut killed = read("ask 0 0 4 exclusive, have 10\n");
         let next = read("ask 0 0 4 exclusive, have 40\n");
         let judge = |killed: &RangeHistory| check_ranges(&[killed.clone(), next.clone()], Duration::from_secs(1));
@@ -154,7 +154,7 @@ mod tests {
     fn notes_that_make_no_sense_are_refused() {
         for notes in ["have 1\n", "ask 1 2 3\n", "ask 1 2 3 shared, leave 4\n", "ask 1 2 x shared\n", "say 1\n"] {
             let refused = RangeHistory::parse(&notes.replace(", ", "\n"));
-            assert!(matches!(refused, Err(RangeFault::Unreadable { .. })), "{notes}: {refused:?}");
+            assert!(refused.is_err_and(|fault| matches!(*fault, RangeFault::Unreadable { .. })), "{notes}");
         }
     }
 }
