@@ -129,14 +129,12 @@ fn homes(disk: &Disk, object: u64) -> Vec<(u64, Range<u64>)> {
     let superblock = disk.peek(0, SECTOR as usize);
     let data = number(&superblock, 64);
     let slots = u64::from(u32::from_le_bytes(superblock[76..80].try_into().expect("four bytes")));
+    let is_header = |at: &u64| (at - data) % STRIDE == BLOCK_BYTES as u64;
     let mut found = Vec::new();
-    for place in 0..slots * 16 {
-        let start = data + place * STRIDE;
-        if !disk.is_written(start + BLOCK_BYTES as u64) {
-            continue;
-        }
-        let header = disk.peek(start + BLOCK_BYTES as u64, SECTOR as usize);
+    for at in disk.written(data..data + slots * 16 * STRIDE).filter(is_header) {
+        let header = disk.peek(at, SECTOR as usize);
         if header.starts_with(b"BrBl") && number(&header, 8) == object {
+            let start = at - BLOCK_BYTES as u64;
             found.push((number(&header, 16), start..start + STRIDE));
         }
     }
@@ -168,7 +166,7 @@ pub(crate) fn batches(disk: &Disk) -> Record {
     let superblock = newest_superblock(disk);
     let (journal, tail) = (number(&superblock, 40), number(&superblock, 96));
     let mut batches = BTreeMap::new();
-    for at in (journal..map_offset(&superblock)).step_by(SECTOR as usize).filter(|at| disk.is_written(*at)) {
+    for at in disk.written(journal..map_offset(&superblock)) {
         let header = disk.peek(at, SECTOR as usize);
         if header.starts_with(b"BraidJnl") && number(&header, 8) >= tail && number(&header, 24) == at - journal {
             let records = u64::from(u32::from_le_bytes(header[32..36].try_into().expect("four bytes")));

@@ -21,12 +21,15 @@ use braid_base::Rng;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 /// The unit that a disk writes completely or not at all.
 pub const SECTOR_BYTES: usize = 512;
 /// The unit in which space is allocated, as in a file system.
 const PAGE_BYTES: u64 = 4096;
+
+const ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
 
 type Sector = [u8; SECTOR_BYTES];
 
@@ -164,9 +167,14 @@ impl Disk {
 
     /// Stores durable content, as a tool does before the machine first starts.
     pub fn preload(&mut self, offset: u64, data: &[u8]) {
-        self.pages_used.extend(pages(offset, data.len() as u64));
-        for (sector, bytes) in sectors(offset, data) {
-            self.content.insert(sector, bytes);
+        let used = pages(offset, data.len() as u64);
+        self.pages_used.extend(used.clone());
+        if offset.is_multiple_of(PAGE_BYTES) && data.chunks(PAGE_BYTES as usize).all(|page| *page == ZEROS) {
+            self.content.wipe(used);
+        } else {
+            for (sector, bytes) in sectors(offset, data) {
+                self.content.insert(sector, bytes);
+            }
         }
     }
 
@@ -204,9 +212,11 @@ impl Disk {
         self.counts
     }
 
-    /// True if the sector that contains this byte was ever written.
-    pub fn is_written(&self, offset: u64) -> bool {
-        self.content.get(offset / SECTOR_BYTES as u64).is_some()
+    /// Where the sectors of a range begin that were ever written.
+    pub fn written(&self, bytes: Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        let sector_bytes = SECTOR_BYTES as u64;
+        let sectors = bytes.start / sector_bytes..bytes.end.div_ceil(sector_bytes);
+        self.content.written(sectors).map(move |sector| sector * sector_bytes)
     }
 
     /// The content that a read would return now, for checkers and tools.

@@ -1,14 +1,16 @@
-//! The medium of a simulated disk: sectors, kept in pages, so that a disk of which little is written takes little memory.
+//! The medium of a simulated disk: sectors, kept in pages, so that a disk of which little is written takes little memory. Pages that were
+//! wiped and not written since are one in memory.
 
 use super::{PAGE_BYTES, SECTOR_BYTES, Sector};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 const SECTORS_PER_PAGE: u64 = PAGE_BYTES / SECTOR_BYTES as u64;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Medium {
-    pages: BTreeMap<u64, Box<Page>>,
+    pages: BTreeMap<u64, Rc<Page>>,
 }
 
 #[derive(Clone, Debug)]
@@ -18,14 +20,20 @@ struct Page {
     written: u8,
 }
 
+/// A page that was never written.
+const BLANK: Page = Page { sectors: [[0; SECTOR_BYTES]; SECTORS_PER_PAGE as usize], written: 0 };
+
 impl Medium {
+    /// Writes whole pages of zeros.
+    pub fn wipe(&mut self, pages: Range<u64>) {
+        let wiped = Rc::new(Page { written: u8::MAX, ..BLANK });
+        self.pages.extend(pages.map(|page| (page, wiped.clone())));
+    }
+
     /// Writes a sector, and returns what it held if it was ever written.
     pub fn insert(&mut self, sector: u64, content: Sector) -> Option<Sector> {
         let (page, at, bit) = place(sector);
-        let page = self
-            .pages
-            .entry(page)
-            .or_insert_with(|| Box::new(Page { sectors: [[0; SECTOR_BYTES]; SECTORS_PER_PAGE as usize], written: 0 }));
+        let page = Rc::make_mut(self.pages.entry(page).or_insert_with(|| Rc::new(BLANK)));
         let before = std::mem::replace(&mut page.sectors[at], content);
         let was_written = page.written & bit != 0;
         page.written |= bit;
@@ -40,7 +48,8 @@ impl Medium {
 
     pub fn get_mut(&mut self, sector: u64) -> Option<&mut Sector> {
         let (page, at, bit) = place(sector);
-        self.pages.get_mut(&page).filter(|page| page.written & bit != 0).map(|page| &mut page.sectors[at])
+        let page = self.pages.get_mut(&page).filter(|page| page.written & bit != 0)?;
+        Some(&mut Rc::make_mut(page).sectors[at])
     }
 
     /// The sectors of a range that were ever written.
@@ -98,5 +107,17 @@ mod tests {
         assert_eq!(medium.written(0..64).collect::<Vec<_>>(), [6, 9]);
         assert_eq!(medium.written(7..9).collect::<Vec<_>>(), []);
         assert_eq!(medium.written(6..7).collect::<Vec<_>>(), [6]);
+    }
+
+    #[test]
+    fn pages_that_were_wiped_together_are_written_apart() {
+        let mut medium = Medium::default();
+        medium.insert(9, [1; SECTOR_BYTES]);
+        medium.wipe(1..3);
+        assert_eq!(medium.written(0..64).collect::<Vec<_>>(), (8..24).collect::<Vec<_>>());
+        assert_eq!(medium.insert(9, [2; SECTOR_BYTES]), Some([0; SECTOR_BYTES]));
+        medium.get_mut(10).expect("it is written")[0] = 3;
+        let firsts: Vec<u8> = medium.read(8, 16 * SECTOR_BYTES).chunks(SECTOR_BYTES).map(|sector| sector[0]).collect();
+        assert_eq!(firsts, [[0, 2, 3, 0, 0, 0, 0, 0], [0; 8]].concat());
     }
 }
