@@ -1,4 +1,4 @@
-//! Tests that run some hundred seeds, as `braid sim attack` runs thousands.
+//! Tests that run some hundred seeds, as `braid sim attack` runs thousands. With `BRAID_SOAK` they run ten times as many.
 
 use braid_cluster::attack::{Attack, Outcome};
 use braid_cluster::{Choices, Options, Report, run};
@@ -13,6 +13,9 @@ fn attack(seed: u64, runs: u64, threads: usize, choices: Choices) -> Outcome {
         .run(|_, _| ())
 }
 
+/// Runs with one kind of faults more.
+const FEW: u64 = 40;
+
 /// The sum of so many runs from seed 0 on, none of which may fail.
 fn swarm(runs: u64, choices: Choices) -> Report {
     swarm_from(0, runs, choices)
@@ -20,6 +23,7 @@ fn swarm(runs: u64, choices: Choices) -> Report {
 
 /// The same, from this seed on.
 fn swarm_from(seed: u64, runs: u64, choices: Choices) -> Report {
+    let runs = if std::env::var_os("BRAID_SOAK").is_some() { 10 * runs } else { runs };
     let outcome = attack(seed, runs, 0, choices.clone());
     if let Some(failure) = outcome.failures.first() {
         panic!("{}\n{failure}", Options::chosen(failure.seed, &choices));
@@ -35,8 +39,8 @@ fn also(kind: &str) -> Choices {
 }
 
 #[test]
-fn three_hundred_swarm_runs_leave_everything_right() {
-    let sum = swarm(300, Choices::default());
+fn two_hundred_swarm_runs_leave_everything_right() {
+    let sum = swarm(200, Choices::default());
     assert_happened(
         &sum,
         &[
@@ -52,7 +56,7 @@ fn three_hundred_swarm_runs_leave_everything_right() {
     assert!(network.lost > 500 && network.doubled > 500 && network.damaged > 250 && network.delayed > 250, "{sum}");
     assert!(network.reordered > 500 && disks.torn > 10 && disks.lost > 10 && disks.refused > 50, "{sum}");
     assert!(hosts.resolved > 100 && hosts.retries > 500 && sum.done > 15_000, "{sum}");
-    assert!(sum.stores["checkpoints"] > 250 && sum.stores["chunks_written"] > 500, "{sum}");
+    assert!(sum.stores["checkpoints"] > 150 && sum.stores["chunks_written"] > 500, "{sum}");
     assert!(hosts.restarts > 500 && hosts.lock_hits > 500 && hosts.lock_waits > 500, "{sum}");
     assert!(sum.quiet > 5_000, "too few operations ran without faults: {sum}");
     for fault in ["device crash", "cut of a node", "stall", "flap", "host crash", "monitor crash"] {
@@ -61,11 +65,11 @@ fn three_hundred_swarm_runs_leave_everything_right() {
     assert!(sum.lock_servers.reasserted > 5 && sum.lock_servers.fenced > 50, "{sum}");
     assert!(hosts.full_bands > 500 && hosts.large_bands > 500 && hosts.small_bands > 500, "{sum}");
     assert!(hosts.executed > 500, "{sum}");
-    assert!(sum.unjudged <= 4, "too many histories could not be judged: {sum}");
+    assert!(sum.unjudged <= sum.runs / 75, "too many histories could not be judged: {sum}");
     // If there are few requests, or most have unknown outcomes, the checks of objects and attribute volumes say nothing.
     let (objects, volumes) = (sum.of("objects"), sum.of("attribute-volumes"));
     assert!(objects["answered"] > 5_000 && objects["swapped"] > 500 && objects["unknown"] > 50, "{sum}");
-    assert!(volumes["answered"] > 2_500 && volumes["swapped"] > 250 && volumes["unknown"] > 50, "{sum}");
+    assert!(volumes["answered"] > 1_500 && volumes["swapped"] > 150 && volumes["unknown"] > 50, "{sum}");
     assert!(objects["refused"] > 50 && volumes["refused"] > 50 && volumes["never happened"] > 50, "{sum}");
 }
 
@@ -85,8 +89,9 @@ fn file_systems_of_usual_runs_have_one_metadata_server_or_several() {
 
 #[test]
 fn writes_that_take_effect_on_arrival_leave_parity_right() {
-    let sum = swarm(60, Choices { atomicity: Some(Atomicity::Consistent), ..Choices::default() });
-    assert!(sum.hosts.rows_checked > 30 && sum.hosts.rows_recomputed > 30, "{sum}");
+    // A check of seed 10 takes as long as those of thirty others.
+    let sum = swarm_from(11, FEW, Choices { atomicity: Some(Atomicity::Consistent), ..Choices::default() });
+    assert!(sum.hosts.rows_checked > 10 && sum.hosts.rows_recomputed > 15, "{sum}");
 }
 
 /// This must happen at least so often: runs in which it does not would prove nothing.
@@ -96,9 +101,9 @@ fn assert_happened(sum: &Report, least: &[(u64, &[&str])]) {
     }
 }
 
-/// In so many runs of this kind, none of which may fail.
-fn happened(kind: &str, runs: u64, least: &[(u64, &[&str])]) {
-    assert_happened(&swarm(runs, also(kind)), least);
+/// In runs of this kind, none of which may fail.
+fn happened(kind: &str, least: &[(u64, &[&str])]) {
+    assert_happened(&swarm(FEW, also(kind)), least);
 }
 
 #[test]
@@ -118,18 +123,17 @@ fn programs_that_lock_ranges_exclude_each_other_and_none_waits_for_ever() {
 #[test]
 fn hosts_and_devices_at_one_place_fail_together() {
     let least =
-        [(100, &["fault of a node"][..]), (20, &["node killed", "node cut off", "device crash at a disk command"])];
-    happened("nodes", 60, &least);
+        [(60, &["fault of a node"][..]), (20, &["node killed", "node cut off", "device crash at a disk command"])];
+    happened("nodes", &least);
 }
 
 #[test]
 fn volumes_and_devices_change_while_administrators_die() {
     happened(
         "migrate",
-        60,
         &[
-            (100, &["migration begun", "copy of the volume begun"]),
-            (50, &["migration: done", "migration continued"]),
+            (60, &["migration begun", "copy of the volume begun"]),
+            (30, &["migration: done", "migration continued"]),
             (20, &["administrator died", "administrator suspended"]),
             (10, &["migration given up"]),
             (1, &["last migration ended"]),
@@ -137,27 +141,24 @@ fn volumes_and_devices_change_while_administrators_die() {
     );
     happened(
         "reorder",
-        80,
         &[
             (50, &["change: done"]),
             (30, &["change: reverted", "answers of the store lost"]),
             (10, &["administrator died", "administrator suspended"]),
-            (4, &["change: done for another host"]),
-            (2, &["change: Lost"]),
+            (3, &["change: done for another host"]),
+            (1, &["change: Lost"]),
         ],
     );
     happened(
         "store-outage",
-        60,
         &[
             (100, &["silent hosts fenced"]),
-            (20, &["renewal late", "fencer died", "fencer suspended"]),
-            (10, &["renewal lost", "host could not renew its lease"]),
+            (12, &["renewal late", "fencer died", "fencer suspended"]),
+            (6, &["renewal lost", "host could not renew its lease"]),
         ],
     );
     happened(
         "create-delete",
-        60,
         &[
             (60, &["creation of a volume: done"]),
             (50, &["deletion of a volume: done"]),
@@ -169,12 +170,11 @@ fn volumes_and_devices_change_while_administrators_die() {
     );
     happened(
         "add-remove",
-        60,
         &[
             (100, &["addition or removal of a device: done"]),
             (20, &["answers of the store lost"]),
             (10, &["addition or removal of a device: done for another host", "administrator died"]),
-            (5, &["addition or removal of a device: NoDevice"]),
+            (3, &["addition or removal of a device: NoDevice"]),
         ],
     );
 }
@@ -183,11 +183,9 @@ fn volumes_and_devices_change_while_administrators_die() {
 fn file_systems_are_created_deleted_and_checked_while_administrators_die() {
     happened(
         "file-systems",
-        60,
         &[
-            (60, &["deletion of a file system: done", "file system used"]),
-            (50, &["check of a file system: sound"]),
-            (40, &["creation of a file system: done"]),
+            (40, &["deletion of a file system: done", "file system used"]),
+            (30, &["check of a file system: sound", "creation of a file system: done"]),
             (20, &["administrator died"]),
             (5, &["creation of a file system: Question", "deletion of a file system: nothing to do"]),
         ],
@@ -196,30 +194,30 @@ fn file_systems_are_created_deleted_and_checked_while_administrators_die() {
 
 #[test]
 fn volumes_on_the_same_devices_keep_apart() {
-    let sum = swarm(60, also("volumes"));
-    assert!(sum.faults["volume removed, another made"] >= 30 && sum.faults["replaced disk"] >= 3, "{sum}");
+    let sum = swarm(FEW, also("volumes"));
+    assert!(sum.faults["volume removed, another made"] >= 20 && sum.faults["replaced disk"] >= 3, "{sum}");
     assert!(sum.unjudged <= 2, "too many histories could not be judged: {sum}");
 }
 
 #[test]
 fn requests_to_attribute_volumes_happen_once_or_not_at_all() {
     // Seed 35 takes minutes: hundreds of transactions are pending, and each step looks at all of them.
-    let sum = swarm_from(100, 80, also("attribute-volumes"));
+    let sum = swarm_from(100, FEW, also("attribute-volumes"));
     let volumes = sum.of("attribute-volumes");
-    assert!(volumes["answered"] > 6_000 && volumes["swapped"] > 1_000 && volumes["unknown"] > 500, "{sum}");
+    assert!(volumes["answered"] > 3_000 && volumes["swapped"] > 500 && volumes["unknown"] > 500, "{sum}");
     assert!(sum.unjudged <= 2, "too many histories could not be judged: {sum}");
-    assert!(sum.faults["replaced disk"] > 10 && sum.faults["device crash"] > 20 && sum.hosts.resolved > 200, "{sum}");
+    assert!(sum.faults["replaced disk"] > 5 && sum.faults["device crash"] > 10 && sum.hosts.resolved > 150, "{sum}");
 }
 
 #[test]
 fn file_systems_survive_their_metadata_servers() {
-    let sum = swarm(60, also("files"));
+    let sum = swarm(FEW, also("files"));
     let files = sum.of("files");
-    assert!(files["done"] > 2_000 && files["refused"] > 700 && files["unknown"] > 50, "{sum}");
+    assert!(files["done"] > 1_200 && files["refused"] > 400 && files["unknown"] > 50, "{sum}");
     assert!(sum.files_unjudged <= 2, "too many histories could not be judged: {sum}");
     assert!(sum.faults["metadata server crash"] > 50 && sum.faults["metadata server taken over from"] > 20, "{sum}");
-    assert!(sum.faults["metadata servers start together"] > 5 && sum.faults["metadata server cut off"] > 10, "{sum}");
-    assert!(sum.faults["migration begun"] > 10 && sum.faults["change of the ordering"] > 10, "{sum}");
+    assert!(sum.faults["metadata servers start together"] > 5 && sum.faults["metadata server cut off"] > 8, "{sum}");
+    assert!(sum.faults["migration begun"] > 6 && sum.faults["change of the ordering"] > 10, "{sum}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub const BLOCKS: u64 = 4096;
 const ARRAY: ArrayId = ArrayId(*b"a metadata test.");
 const FILE_SYSTEM: FileSystemId = FileSystemId(3);
 pub const SERVER: NodeId = NodeId::MetadataServer(FILE_SYSTEM);
-const VOLUME_BYTES: u64 = 2 * VOLUME_BYTES_MIN;
+const VOLUME_BYTES: u64 = VOLUME_BYTES_MIN;
 
 pub struct Bench {
     pub server: MetadataServer,
