@@ -11,6 +11,7 @@ mod picture;
 mod posix;
 mod prelude;
 mod process_tests;
+mod test_programs;
 
 use crate::prelude::*;
 use clap::Parser;
@@ -78,10 +79,7 @@ fn test() -> Result<()> {
     // All at once, and always for the whole workspace: for some of its packages, cargo would build others with fewer features. The tests with
     // real processes start the programs.
     run(cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"]))?;
-    let mut computing = cargo(&["test", "--workspace", "--exclude", "braid-processes", "--locked"]);
-    // Simulations use much memory for a short time. If the allocator keeps it, runs with files take a fifth less processor time.
-    computing.env("MIMALLOC_PURGE_DELAY", "-1");
-    run(computing)?;
+    test_programs::run_all(&["--workspace", "--exclude", "braid-processes", "--locked"])?;
     // Beside tests that compute they miss deadlines, even if those have the lowest scheduling class.
     process_tests::run_all()
 }
@@ -90,15 +88,13 @@ fn test() -> Result<()> {
 fn soak() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
     run(cargo(&["build", "--locked", "--package", "braid", "--package", "braid-sim"]))?;
-    let mut tests = cargo(&["test", "--locked", "--package", "braid-processes"]);
-    tests.env("BRAID_SOAK", "1");
-    run(tests)?;
-    let mut hostile = cargo(&["test", "--locked", "--package", "braid-hostile"]);
-    hostile.env("BRAID_SOAK", "1");
-    run(hostile)?;
-    let mut matrix = cargo(&["test", "--locked", "--package", "braid-cluster", "--test", "metadata_matrix"]);
-    matrix.env("BRAID_SOAK", "1");
-    run(matrix)?;
+    let tests: [&[&str]; 3] =
+        [&["braid-processes"], &["braid-hostile"], &["braid-cluster", "--test", "swarms", "--test", "metadata_matrix"]];
+    for selected in tests {
+        let mut tests = cargo(&[&["test", "--locked", "--package"], selected].concat());
+        tests.env("BRAID_SOAK", "1");
+        run(tests)?;
+    }
     run(cargo(&["run", "--locked", "--package", "braid-sim", "--", "attack", "--runs", "20000", "--keep-going"]))
 }
 
