@@ -70,11 +70,6 @@ impl Array {
         Array::new(false, true).started(arguments)
     }
 
-    /// A new array, started with these arguments in a folder that the caller removes.
-    pub fn up_in(dir: &Path, arguments: &[&str]) -> Array {
-        Array { dir: dir.to_path_buf(), ..Array::new(true, false) }.started(arguments)
-    }
-
     fn new(hasty: bool, in_processes: bool) -> Array {
         let scratch = Scratch::new();
         Array { supervisor: None, dir: scratch.path("array"), hasty, in_processes, scratch }
@@ -114,12 +109,6 @@ impl Array {
         Ok(())
     }
 
-    /// It can't be started without more: with this exit status and code, and these words.
-    #[track_caller]
-    pub fn assert_start_refused(&mut self, status: i32, code: &str, words: &[&str]) {
-        self.try_start(&[]).expect_err("it must not start").refused_naming(status, code, words);
-    }
-
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -149,12 +138,6 @@ impl Array {
     /// The address of the first volume on the supervisor's own NBD server.
     pub fn nbd(&self) -> String {
         text(&self.ready()["volumes"][0]["nbd"])
-    }
-
-    /// The address of another volume there.
-    pub fn nbd_of(&self, volume: &str) -> String {
-        let first = self.nbd();
-        format!("{}/{volume}", first.rsplit_once('/').expect("it names a volume").0)
     }
 
     /// Starts another NBD server, with a host of its own. Returns it with the address of the first volume.

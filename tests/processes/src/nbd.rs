@@ -14,9 +14,8 @@ pub enum Refusal {
     Gone(io::Error),
 }
 
-/// Error numbers that tests check.
+/// An error number that tests check.
 pub const EIO: u32 = 5;
-pub const ENOSPC: u32 = 28;
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
@@ -42,7 +41,7 @@ impl Client {
     }
 
     /// Like [`Client::open`], but may fail.
-    pub fn try_open(uri: &str) -> io::Result<Client> {
+    fn try_open(uri: &str) -> io::Result<Client> {
         let (address, export) = parts(uri);
         let mut client = Client { stream: connect(address)?, next_cookie: 1, size: 0 };
         let greeting = client.take(18)?;

@@ -45,71 +45,33 @@ impl Drop for Scratch {
     }
 }
 
-/// A mounted file system, unmounted when dropped.
+/// A small file system of its own on a loop device, unmounted and detached when dropped.
 #[derive(Debug)]
-pub struct Mount {
-    place: PathBuf,
-    mounted: bool,
+pub struct Disk {
+    device: String,
+    place: String,
 }
 
-impl Mount {
-    /// Mounts `what` at `place`, a folder that is created.
-    pub fn new(arguments: &[&str], what: &str, place: &Path) -> Mount {
-        std::fs::create_dir_all(place).expect("a place for the mount can be made");
-        run("mount", &[arguments, &[what, path_text(place)]].concat()).done();
-        Mount { place: place.to_path_buf(), mounted: true }
-    }
-
-    /// Takes over what another program has mounted at `place`.
-    pub fn adopt(place: &Path) -> Mount {
-        Mount { place: place.to_path_buf(), mounted: true }
-    }
-
-    /// Unmounts it, which must succeed.
-    pub fn unmount(mut self) {
-        run("umount", &[path_text(&self.place)]).done();
-        self.mounted = false;
+impl Disk {
+    /// Makes it, and mounts it in the folder `mnt`.
+    pub fn mounted(scratch: &Scratch, bytes: u64) -> Disk {
+        let (image, place) = (scratch.path("disk"), scratch.text("mnt"));
+        File::create(&image).and_then(|file| file.set_len(bytes)).expect("a sparse file can be made");
+        let attached = run("losetup", &["--find", "--show", path_text(&image)]).done();
+        let device = attached.stdout.trim().to_string();
+        tool("mkfs.ext4", &["-q", &device]);
+        std::fs::create_dir(&place).expect("it is new");
+        tool("mount", &[&device, &place]);
+        Disk { device, place }
     }
 }
 
-impl Drop for Mount {
+impl Drop for Disk {
     fn drop(&mut self) {
-        if self.mounted {
-            // Lazily, because a failed test may have left a client with open files.
-            run("umount", &["--lazy", path_text(&self.place)]);
-        }
-    }
-}
-
-/// A loop device, detached when dropped.
-#[derive(Debug)]
-pub struct Loop {
-    /// Such as `/dev/loop3`.
-    pub device: String,
-}
-
-impl Loop {
-    /// Attaches a loop device to a file.
-    pub fn attach(file: &Path) -> Loop {
-        let said = run("losetup", &["--find", "--show", path_text(file)]).done();
-        Loop { device: said.stdout.trim().to_string() }
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
+        // Lazily, because a failed test may have left a client with open files.
+        run("umount", &["--lazy", &self.place]);
         run("losetup", &["--detach", &self.device]);
     }
-}
-
-/// A small file system of its own, made with these options.
-pub fn disk(scratch: &Scratch, bytes: u64, mkfs: &[&str]) -> (Loop, Mount) {
-    let image = scratch.path("disk");
-    File::create(&image).and_then(|file| file.set_len(bytes)).expect("a sparse file can be made");
-    let block = Loop::attach(&image);
-    tool("mkfs.ext4", &[&["-q"], mkfs, &[&block.device]].concat());
-    let mount = Mount::new(&[], &block.device, &scratch.path("mnt"));
-    (block, mount)
 }
 
 /// A path as text.

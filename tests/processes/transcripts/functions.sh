@@ -34,6 +34,15 @@ by_hand() {
     wait $!
     echo $? > ended
 }
+# Ends a server, and the array in the foreground with these options, by a signal: both end well, and no process is left.
+end_by() {
+    local up host pid
+    bin/braid --json up --dir "$BRAID_ARRAY" --port 0 --lease 1s --yes "${@:2}" > ready 2> errors < /dev/null & up=$!
+    until grep -q '"ready":true' ready; do sleep 0.05; done
+    bin/braid --json nbd --listen "unix:$PWD/other" > server.ready 2> errors < /dev/null & host=$!
+    until grep -q '"ready":true' server.ready; do sleep 0.05; done
+    pids && kill "-$1" $host && wait $host && kill "-$1" $up && wait $up && for pid in $(cat processes); do tail --pid="$pid" -f /dev/null; done
+}
 
 # A file of so many random bytes, such as 1M.
 noise() { head -c "$2" /dev/urandom > "$1"; }
@@ -54,8 +63,16 @@ verify() {
 # Writes a file to the beginning of the first volume; and compares it with what is there.
 write() { nbdcopy "$1" "$(at vol0)"; }
 reads() { nbdcopy "$(at vol0)" volume.read && cmp -n "$(stat -c %s "$1")" "$1" volume.read; }
+# Python with a connection to the first volume, `h`, and what `pieces.py` defines.
+pieces() { nbdsh -u "$(at vol0)" -c "$(cat "$TRANSCRIPTS/pieces.py")" -c "$1"; }
 # Compares all stripes of a volume with their parity, and all units with their reconstruction.
 sound() { told volume check "$1" --reconstruct | grep -E '^([1-9][0-9]*) of \1 stripes checked, 0 bad, 0 unreadable$'; }
+# The first volume as the file fuse/nbd, and the end of that.
+as_file() {
+    nbdfuse --pidfile fuse.pid fuse "$(uri)" > fuse.out 2>&1 < /dev/null &
+    until [ -s fuse.pid ]; do sleep 0.05; done
+}
+no_file() { umount fuse && tail --pid="$(cat fuse.pid)" -f /dev/null && rm fuse.pid; }
 # The port on which `braid up` serves NBD clients.
 port() { braid status | sed 's|.*nbd://127.0.0.1:\([0-9]*\)/.*|\1|'; }
 # The process of a participant, such as d3.
@@ -96,6 +113,35 @@ value() { python3 -c "import json, sys; d = json.load(sys.stdin); print($1)"; }
 for_seconds() { timeout --preserve-status --signal=INT "$1" braid --json "${@:2}"; }
 # The kinds of the events about a device, in order.
 happened() { braid events | value "*[e['kind'] for e in d['events'] if e.get('device') == $1], sep='\n'"; }
+# A device dies for good: its disk is taken away, and its process killed.
+die() {
+    local process
+    process=$(pid "d$1") && mv "array/device-$1.braid" "gone-$1" && kill -KILL "$process"
+}
+# Raises the number of the format in the superblocks of a device by so many.
+raise_format() {
+    python3 - "$1" "$2" <<'END'
+import sys
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return (crc ^ 0xffffffff).to_bytes(4, "little")
+with open(sys.argv[1], "r+b") as file:
+    for copy in 0, 4096:
+        file.seek(copy)
+        block = bytearray(file.read(512))
+        block[8] += int(sys.argv[2])
+        file.seek(copy)
+        file.write(block[:508] + crc32c(block[:508]))
+END
+}
+# What a cluster manager asks the fence agent, option by option.
+agent() { printf '%s\n' "$@" "array=$BRAID_ARRAY" nodename=b | command braid host fence-agent; }
+# Kills all processes of the array.
+crash() { pids > status.out && kill -KILL $(cat processes) && until all_are_gone; do sleep 0.05; done; }
 
 # A small array with content in the whole volume. Device 1 misses half of the writes, and is resynchronised.
 written() {
@@ -144,11 +190,37 @@ end() {
         && tail --pid="$(cat b.pid)" -f /dev/null && [ "$(late)" = "$before" ]
 }
 late() { cat array/logs/* | grep -c 'could not disconnect within 10s' || true; }
+# Waits until the file system is served by another process than that in the file `before`, for less than so many seconds.
+served_within() {
+    SECONDS=0
+    until braid fs status home | grep -q '"state":"serving"' && ! pid 'mds home' | cmp -s before -; do sleep 0.05; done
+    [ $SECONDS -lt "$1" ]
+}
+# Creates a file system twice, the second time after so many seconds: one command succeeds, and the other one says that there is one.
+create_twice() {
+    braid fs create home --size 64MiB > first &
+    sleep "$1"
+    braid fs create home --size 64MiB > second
+    wait $!
+    cat first second | grep -c '"code":"file-system-exists"' | grep -qx 1 && cat first second | grep -c '"error"' | grep -qx 1
+}
 # The folder `own` in the namespace of the process that has mounted there.
 own() { echo "/proc/$(cat own.pid)/root$PWD/own"; }
 
 # A finding of this check of the doctor.
 found() { told doctor --verbose > doctor.out; grep -A2 "^$2" doctor.out | grep -B2 "check: $1"; }
+# With this content of a file in the array's folder, or without the file, `braid up` says why it can't start, and the doctor has found it before.
+refused_with() {
+    mv "array/$1" moved && { [ "$2" = none ] || cp "$2" "array/$1"; }
+    braid doctor > report
+    [ $? = 1 ] && ! start > refusal && rm -f "array/$1" && mv moved "array/$1" && python3 - <<'END'
+import json
+error = json.load(open("refusal"))["error"]
+start = [check for check in json.load(open("report"))["checks"] if check["name"] == "start"][0]
+errors = [finding["text"] for finding in start["findings"] if finding["severity"] == "error"]
+assert errors[0] == f"can't be started: {error['message']}" and error["hint"], (errors, error)
+END
+}
 # The daemons that have crashed, by the event log.
 crashes() {
     braid events | value '*[[e["process"], e.get("device"), e["figures"]["pid"], e["figures"]["signal"]]

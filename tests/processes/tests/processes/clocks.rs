@@ -34,15 +34,15 @@ const PROMPT: Duration = Duration::from_secs(5);
 const AN_HOUR: i64 = 3_600;
 
 /// A wall clock set by the test.
-pub(crate) struct WallClock {
+struct WallClock {
     ahead: File,
     /// The launcher that gives this clock to a process and its children.
-    pub(crate) launcher: [String; 3],
+    launcher: [String; 3],
     _scratch: Scratch,
 }
 
 impl WallClock {
-    pub(crate) fn new() -> WallClock {
+    fn new() -> WallClock {
         let scratch = Scratch::new();
         let (source, ahead) = (scratch.path("clock.c"), scratch.path("ahead"));
         std::fs::write(&source, LIBRARY).expect("there is room");
@@ -54,13 +54,16 @@ impl WallClock {
         WallClock { ahead: file, launcher, _scratch: scratch }
     }
 
-    /// Starts an array with this clock.
-    fn start(&self, array: &mut Array) {
-        let launcher: Vec<&str> = self.launcher.iter().map(String::as_str).collect();
-        array.try_start_by(&launcher, &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
+    fn launcher(&self) -> Vec<&str> {
+        self.launcher.iter().map(String::as_str).collect()
     }
 
-    pub(crate) fn set_ahead(&self, seconds: i64) {
+    /// Starts an array with this clock.
+    fn start(&self, array: &mut Array) {
+        array.try_start_by(&self.launcher(), &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
+    }
+
+    fn set_ahead(&self, seconds: i64) {
         self.ahead.write_all_at(&seconds.to_le_bytes(), 0).expect("it can be written");
     }
 }
@@ -105,4 +108,21 @@ fn an_array_goes_on_at_once_when_the_clock_was_an_hour_ahead_and_is_set_right() 
     clock.start(&mut array);
     goes_on_at_once(&array, "after `down` and `up`");
     array.braid(&["volume", "check", "vol0"]).done();
+}
+
+#[test]
+fn the_doctor_finds_a_clock_that_differs() {
+    let array = Array::small();
+    let clock = WallClock::new();
+    // It is the doctor's clock here; the difference is the same.
+    clock.set_ahead(8);
+    let bin = braid_bin();
+    let arguments = [path_text(&bin), "doctor", "--json", "--array", path_text(array.dir())];
+    let report = run("env", &[&clock.launcher()[1..], &arguments].concat()).failed_check();
+    let found = findings(&report, "clocks").iter().filter(|finding| finding["severity"] == "error");
+    let found: Vec<_> = found.map(|finding| (text(&finding["subject"]), text(&finding["text"]))).collect();
+    let of_devices = found.iter().filter(|(subject, _)| subject.starts_with("device")).count();
+    assert_eq!(of_devices, 5, "{found:?}");
+    assert!(found.iter().all(|(_, text)| text.contains("behind")), "{found:?}");
+    assert!(found.iter().any(|(subject, _)| subject.starts_with("host")), "{found:?}");
 }

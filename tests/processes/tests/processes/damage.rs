@@ -1,14 +1,8 @@
-//! Devices that are swapped, damaged, of a newer release, or full.
+//! Devices with blocks that are damaged.
 
 use crate::prelude::*;
-use braid_base::checksum::crc32c;
-use braid_processes::nbd::ENOSPC;
-use braid_processes::scratch::disk;
 
 const UNIT: usize = 65_536;
-/// The offsets of the two copies of the superblock.
-const COPIES: [u64; 2] = [0, 4096];
-const CHECKSUM_AT: usize = 508;
 
 /// An array that is down, and the content at the beginning of its volume.
 fn written() -> (Array, Vec<u8>) {
@@ -18,15 +12,6 @@ fn written() -> (Array, Vec<u8>) {
     Client::open(&array.nbd()).write(0, &content).expect("a write works");
     array.down();
     (array, content)
-}
-
-/// Changes bytes of a file.
-fn change(file: &Path, at: u64, length: usize, change: impl FnOnce(&mut [u8])) {
-    let file = File::options().read(true).write(true).open(file).expect("it exists");
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, at).expect("it is long enough");
-    change(&mut bytes);
-    file.write_all_at(&bytes, at).expect("it can be written");
 }
 
 /// Corrupts blocks of the second unit of the volume, whose content is unique, so that it is found. Returns the devices of the volume, and the
@@ -40,34 +25,11 @@ fn corrupt(array: &Array, content: &[u8], blocks: &[usize]) -> (Vec<usize>, Path
     for block in blocks {
         let wanted = &content[UNIT + block * 4096..][..512];
         let at = bytes[data..].windows(512).step_by(512).position(|sector| sector == wanted);
-        let at = (data + 512 * at.expect("the unit is at its home")) as u64;
-        change(&file, at, 512, |sector| sector[17] ^= 0x10);
+        let damaged = data + 512 * at.expect("the unit is at its home") + 17;
+        let there = File::options().write(true).open(&file).expect("it exists");
+        there.write_all_at(&[bytes[damaged] ^ 0x10], damaged as u64).expect("it can be written");
     }
     (devices, file)
-}
-
-#[test]
-fn a_device_of_a_newer_format_and_a_file_that_is_none_are_refused() {
-    let (mut array, content) = written();
-    let file = array.device_file(4);
-    let set_format = |format: u8| {
-        for copy in COPIES {
-            change(&file, copy, 512, |sector| {
-                sector[8] = format;
-                let checksum = crc32c(&sector[..CHECKSUM_AT]);
-                sector[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
-            });
-        }
-    };
-    let format = number(&braid(&["device", "inspect", path_text(&file), "--json"]).done().json()["format"]) as u8;
-    set_format(format + 1);
-    array.assert_start_refused(1, "newer-format", &[&(format + 1).to_string(), "device-4.braid"]);
-    braid(&["device", "check", path_text(&file), "--json"]).refused(1, "newer-format");
-    set_format(format);
-    array.start(&[]);
-    array.assert_reads(0, &content);
-    std::fs::write(array.scratch().path("none"), [0; 1 << 20]).expect("it can be written");
-    braid(&["device", "serve", &array.scratch().text("none"), "--json"]).refused(1, "not-a-device");
 }
 
 #[test]
@@ -146,129 +108,4 @@ fn a_scrub_finds_checksum_errors_and_repairs_them_on_request() {
     let (begun, found, repaired, ended) =
         ("scrub-begun", "checksum-error-found", "checksum-error-repaired", "scrub-ended");
     assert_eq!(kinds, ["volume-created", begun, found, ended, begun, found, repaired, ended, begun, ended]);
-}
-
-#[test]
-fn an_array_comes_up_without_a_device_on_request_and_resynchronises_it_later() {
-    let (mut array, content) = written();
-    let (file, aside) = (array.device_file(2), array.scratch().path("aside"));
-    std::fs::rename(&file, &aside).expect("it can be moved");
-    array.assert_start_refused(3, "no-such-file", &[]);
-    array.start(&["--degraded"]);
-    let status = array.status();
-    assert_eq!(status["volumes"][0]["state"], "degraded", "it is served when the array is ready: {status:#}");
-    assert_eq!(status["devices"][2]["member_state"], "out", "{status:#}");
-    let told: Vec<_> = array.events("daemon-down").iter().map(|event| event["device"].clone()).collect();
-    assert_eq!(told, [2]);
-    assert!(status["devices"][2]["state"].as_str().is_some_and(|state| state.starts_with("down: ")), "{status:#}");
-    array.assert_reads(0, &content);
-    let newer = noise(seed(), 16 * UNIT);
-    Client::open(&array.nbd()).write(5000, &newer).expect("a write works");
-    let restarts = number(&array.status()["devices"][2]["restarts"]);
-    assert_eq!(restarts, 1, "it is not started again and again without its file");
-    let checked = array.braid(&["volume", "check", "vol0"]).done().json();
-    assert!(number(&checked["unchecked"]) > 0 && checked["missing_devices"] == Value::from(vec![2]), "{checked}");
-    array.down();
-    // The device is brought back while the array is down.
-    std::fs::rename(&aside, &file).expect("it can be moved back");
-    array.start(&[]);
-    array.await_volume(0, "healthy");
-    array.assert_reads(5000, &newer);
-    array.assert_sound("vol0");
-}
-
-/// A piece of 1 MiB of a volume.
-fn piece(number: usize, round: u64) -> Vec<u8> {
-    noise(number as u64 ^ (round << 32), 1 << 20)
-}
-
-/// Writes pieces from this one on until the disk is full. Returns the number of the one that was refused.
-fn fill(client: &mut Client, first: usize) -> usize {
-    let refused =
-        (first..128).find_map(|number| Some((number, client.write((number as u64) << 20, &piece(number, 0)).err()?)));
-    let (number, refusal) = refused.expect("the disk gets full");
-    assert!(matches!(refusal, Refusal::Said(ENOSPC)), "{refusal:?}");
-    number
-}
-
-#[test]
-fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
-    // Larger than the space that devices allocate in advance.
-    let mut array = Array::up(&["--size", "64MiB", "--volume", "vol0:128MiB"]);
-    let content = noise(seed(), 16 * UNIT);
-    Client::open(&array.nbd()).write(0, &content).expect("a write works");
-    array.down();
-    // The third device is on a small disk of its own, which other files fill.
-    let (_block, mount) = disk(array.scratch(), 64 << 20, &["-m", "0"]);
-    let (file, there) = (array.device_file(2), array.scratch().path("mnt/device"));
-    tool("cp", &["--sparse=always", path_text(&file), path_text(&there)]);
-    std::fs::remove_file(&file).expect("it can be removed");
-    std::os::unix::fs::symlink(&there, &file).expect("it can be linked");
-    let ballast = array.scratch().path("mnt/ballast");
-    array.start(&[]);
-    let room = run("df", &["--output=avail", "--block-size=1", path_text(&there)]).done().stdout;
-    let room: u64 = room.lines().last().and_then(|line| line.trim().parse().ok()).expect("df says how much");
-    tool("fallocate", &["--length", &(room - (4 << 20)).to_string(), path_text(&ballast)]);
-
-    let mut client = Client::open(&array.nbd());
-    let pieces = fill(&mut client, 2);
-    assert!(pieces > 2, "something did fit");
-    wait_until("it is an event", Duration::from_secs(20), || {
-        array.braid(&["events"]).done().stdout.contains("\"space-refused\"")
-    });
-    let found = array.braid(&["doctor"]).stdout;
-    assert!(found.contains("writes to volume vol0 are refused"), "{found}");
-    for number in 2..pieces {
-        assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == piece(number, 0));
-        client.write((number as u64) << 20, &piece(number, 1)).expect("what has its space can be written over");
-    }
-    array.assert_reads(0, &content);
-    let status = array.await_volume(0, "healthy");
-    assert_eq!(number(&status["epoch"]), 1, "no device was taken out: {status:#}");
-    std::fs::remove_file(&ballast).expect("it can be removed");
-    client.write((pieces as u64) << 20, &piece(pieces, 2)).expect("there is room again");
-    for number in 2..pieces {
-        assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == piece(number, 1));
-    }
-    drop(client);
-    array.assert_sound("vol0");
-    array.down();
-    mount.unmount();
-}
-
-#[test]
-fn a_full_disk_refuses_new_blocks_takes_overwrites_and_goes_on_once_there_is_room() {
-    let scratch = Scratch::new();
-    let (_block, mount) = disk(&scratch, 160 << 20, &["-m", "0"]);
-    let ballast = scratch.path("mnt/ballast");
-    tool("fallocate", &["--length", "24MiB", path_text(&ballast)]);
-    {
-        // Five devices of 64 MiB share the remaining space.
-        let mut array = Array::up_in(&scratch.path("mnt/array"), &["--size", "64MiB", "--volume", "vol0:128MiB"]);
-        let mut client = Client::open(&array.nbd());
-        let pieces = fill(&mut client, 0);
-        assert!(pieces > 4, "something did fit: {pieces} MiB");
-        for number in 0..pieces {
-            assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == piece(number, 0));
-        }
-        for number in 0..pieces {
-            client.write((number as u64) << 20, &piece(number, 1)).expect("what has its space can be written over");
-            client.write(((number as u64) << 20) + 5000, &[0x77; 100]).expect("and in part");
-        }
-        drop(client);
-        array.kill();
-        array.start(&[]);
-        let mut client = Client::open(&array.nbd());
-        let mut expected: Vec<Vec<u8>> = (0..pieces).map(|number| piece(number, 1)).collect();
-        for (number, piece) in expected.iter_mut().enumerate() {
-            piece[5000..5100].fill(0x77);
-            assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == *piece);
-        }
-        std::fs::remove_file(&ballast).expect("it can be removed");
-        client.write((pieces as u64) << 20, &piece(pieces, 2)).expect("there is room again");
-        assert!(client.read((pieces as u64) << 20, 1 << 20).expect("a read works") == piece(pieces, 2));
-        array.assert_sound("vol0");
-        array.down();
-    }
-    mount.unmount();
 }

@@ -1,4 +1,4 @@
-//! Adding, taking out, replacing and removing devices of an array in use, by an operator or by spares.
+//! Disks of an array in use that are replaced, by an operator or by spares.
 
 use crate::prelude::*;
 
@@ -9,46 +9,6 @@ fn device(array: &Array, arguments: &[&str]) -> braid_processes::Outcome {
 
 fn listed(array: &Array) -> Value {
     device(array, &["list"]).done().json()
-}
-
-fn ids(list: &Value) -> Vec<u64> {
-    items(&list["devices"]).iter().map(|device| number(&device["id"])).collect()
-}
-
-#[test]
-fn devices_come_and_go_and_no_volume_changes() {
-    let mut array = Array::small();
-    // The command is killed while it waits for the monitor.
-    let monitor = array.monitor_pid();
-    signal(monitor, Signal::STOP);
-    let braid = braid_bin();
-    let command = [path_text(&braid), "device", "add", "--domain", "shelf", "--array", path_text(array.dir())];
-    let killed = run("timeout", &[&["--signal=KILL", "1"], &command[..]].concat());
-    assert_ne!(killed.status, Some(0), "{killed}");
-    signal(monitor, Signal::CONT);
-    array.await_member(5, "in");
-    let list = listed(&array);
-    assert_eq!(number(&list["devices"][5]["size_bytes"]), 64 << 20);
-    assert_eq!((ids(&list), &list["devices"][5]["domain"]), (vec![0, 1, 2, 3, 4, 5], &Value::from("shelf")));
-    assert_eq!(list["devices"][5]["volumes"], Value::from(Vec::<String>::new()));
-    array.braid(&["volume", "create", "new", "--size", "1MiB", "--layout", "raid1:2"]).done();
-    let located = device(&array, &["locate", "5"]).done().json();
-    assert_eq!((&located["volumes"][0]["name"], number(&located["volumes"][0]["position"])), (&Value::from("new"), 5));
-    device(&array, &["remove", "5"]).refused_naming(1, "holds-volumes", &["'new'", "braid volume migrate"]);
-    array.kill();
-    array.start(&[]);
-    assert_eq!(array.status()["devices"][5]["id"], 5, "it is back");
-    array.braid(&["volume", "delete", "new", "--yes"]).done();
-    let removed = device(&array, &["remove", "5"]).done().json();
-    assert!(std::path::Path::new(&text(&removed["file"])).exists(), "the file was not deleted");
-    assert_eq!(ids(&listed(&array)), [0, 1, 2, 3, 4]);
-    let told =
-        ["device-added", "device-removed"].map(|kind| array.events(kind).pop().expect("an event")["device"].clone());
-    assert_eq!(told, [5, 5]);
-    device(&array, &["locate", "5"]).refused(3, "no-such-device");
-    let located = device(&array, &["locate", "--volume", "vol0", "--offset", "1MiB"]).done().json();
-    assert_eq!(items(&located["others"]).len(), 4, "{located}");
-    array.assert_sound("vol0");
 }
 
 #[test]

@@ -299,24 +299,6 @@ fn more_devices_are_silent_than_there_is_redundancy_and_writers_see_a_pause() {
 }
 
 #[test]
-fn a_volume_without_redundancy_waits_for_each_of_its_devices() {
-    let array = Array::of_processes(&[&SMALL[..], &["--devices", "5", "--unavailable", "fail"]].concat());
-    array.braid(&["volume", "create", "loose", "--size", "8MiB", "--layout", "raid0:5"]).done();
-    let uri = array.nbd_of("loose");
-    let mut client = Client::open(&uri);
-    let content = noise(seed(), 1 << 20);
-    client.write(0, &content).expect("a write works");
-    signal(array.device_pid(3), Signal::STOP);
-    let status = array.await_volume(0, "degraded");
-    assert_volume(&status, 1, "unavailable", &[3]);
-    assert!(matches!(client.read(0, content.len()), Err(Refusal::Said(EIO))));
-    signal(array.device_pid(3), Signal::CONT);
-    array.await_volume(0, "healthy");
-    array.await_volume(1, "healthy");
-    assert!(client.read(0, content.len()).expect("no data was lost") == content);
-}
-
-#[test]
 fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a_host_failed() {
     for ordering in ["timestamp", "callback-lock"] {
         let array = Array::of_processes(&SMALL);

@@ -1,4 +1,4 @@
-//! Several servers that write the same stripes, or the same blocks, concurrently; and a cluster manager that fences one of them.
+//! Several servers that write the same stripes, or the same blocks, concurrently.
 
 use crate::prelude::*;
 
@@ -136,55 +136,4 @@ fn hosts_go_on_while_a_suspended_process_holds_the_lock_of_the_folder() {
     // The judge of the leases can take the lock now.
     go_on(2);
     array.braid(&["volume", "create", "late", "--size", "1MiB"]).done();
-}
-
-/// Speaks with the program as a cluster manager does with a fence agent.
-fn fence_agent(array: &Array, options: &str) -> (Option<i32>, String) {
-    let folder = path_text(array.dir());
-    let mut agent = Command::new(braid_bin())
-        .args(["host", "fence-agent"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut input = agent.stdin.take().expect("it is a pipe");
-    write!(input, "{options}\narray={folder}\nnodename=b\n").expect("the agent reads");
-    drop(input);
-    let output = agent.wait_with_output().expect("it ends");
-    (output.status.code(), String::from_utf8(output.stdout).expect("text"))
-}
-
-#[test]
-fn a_cluster_manager_fences_a_server_by_its_role() {
-    let array = Array::small();
-    let (server, uri) = array.host();
-    let mut client = Client::open(&uri);
-    client.write(0, &[1; 4096]).expect("a write works");
-    let listed = array.braid(&["host", "list"]).done().json();
-    let host = items(&listed["hosts"]).iter().find(|host| host["pid"] == server.pid()).expect("the server is listed");
-    let (role, generation) = (text(&host["role"]), number(&host["generation"]));
-    assert_eq!(host["volumes"], json!(["vol0"]));
-    assert!(fence_agent(&array, "action=metadata").1.contains("<action name=\"off\""));
-    assert_eq!(fence_agent(&array, "action=monitor").0, Some(0));
-    assert!(fence_agent(&array, "action=list").1.contains(&format!("{role},h{generation}\n")));
-    assert_eq!(fence_agent(&array, &format!("action=status\nplug={role}")).0, Some(0));
-    // The host is not asked: it may be anywhere.
-    signal(server.pid(), Signal::STOP);
-    let cookie = client.send_write(0, &[2; 4096]).expect("the socket takes it");
-    assert_eq!(fence_agent(&array, &format!("action=off\nplug={role}")).0, Some(0));
-    Client::open(&array.nbd()).write(0, &[3; 4096]).expect("another host works");
-    signal(server.pid(), Signal::CONT);
-    assert!(!matches!(client.reply(), Ok((answered, 0)) if answered == cookie), "a fenced host writes nothing");
-    assert!(Client::open(&array.nbd()).read(0, 4096).expect("a read works") == [3; 4096]);
-    assert_eq!(fence_agent(&array, &format!("action=status\nplug={role}")).0, Some(2));
-    assert_eq!(fence_agent(&array, &format!("action=reboot\nport={role}")).0, Some(0), "once more does no harm");
-    let fenced: Vec<_> = array.events("host-fenced").iter().map(|event| number(&event["figures"]["host"])).collect();
-    assert_eq!(fenced, [generation]);
-    let again = array.braid(&["host", "fence", &format!("h{generation}")]).done().json();
-    assert_eq!((&again["already_fenced"], &again["final"]), (&true.into(), &true.into()));
-    for nobody in ["h4000000", "h0", "", "d3", "nbd 127.0.0.1:1081O", "nbd 127.0.0.1:1"] {
-        array.braid(&["host", "fence", nobody]).refused(3, "no-such-host");
-    }
-    assert_eq!(fence_agent(&array, "action=off").0, Some(1), "no host is named");
-    array.assert_sound("vol0");
 }

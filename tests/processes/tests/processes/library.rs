@@ -57,6 +57,20 @@ fn a_program_administers_an_array_through_the_library() {
     assert_eq!(braid(&["status", "--array", &dir]).status, Some(3), "nothing runs");
 }
 
+#[test]
+fn volumes_of_a_file_system_can_not_be_opened() {
+    let array = Array::up(&["--size", "256MiB", "--volume", "vol0:32MiB", "--fs", "home"]);
+    for name in ["home.data", "home.meta"] {
+        let opened = wait(async {
+            let client = Client::connect(ArrayOptions::at(array.dir())).await?;
+            let opened = client.volume(name).await;
+            client.close().await;
+            opened
+        });
+        assert!(matches!(opened, Err(Error::Array(_))), "{opened:?}");
+    }
+}
+
 /// Cargo puts the examples beside the folder of the tests, when it builds the workspace's tests.
 pub fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a program knows its file");

@@ -3,16 +3,13 @@
 mod attribute_volumes; // structures on an attribute volume, while a device is lost for good
 mod bad_places; // disks that can't be written at some place
 mod bench; // `braid bench`: its metrics are correct, and it removes what it has created
-mod clocks; // a wall clock that is ahead and is then corrected
+mod clocks; // a wall clock that is ahead and is then corrected; clocks that differ
 mod coherence; // every way of reading a file, on two mounts, against a model, and while another mount writes
 mod console; // the commands in README and pages
 mod crashes; // `kill -9` of devices, servers, and all processes
-mod damage; // devices that are swapped, damaged, of a newer release, or full
-mod dead_devices; // devices that fail for good with their disks; rebuilding all of them
-mod devices; // adding, taking out, replacing and removing devices; spares
-mod doctor; // what `braid doctor` finds in arrays that are down, about transactions and about clocks
+mod damage; // blocks that are damaged
+mod devices; // disks that are replaced by an operator or by spares
 mod failures; // parts of the array are killed or suspended; what `status` shows
-mod file_system; // ext4 on a volume, through nbdfuse and a loop device
 mod files; // files of the library, on two mounts; metadata servers and mounts that are killed
 mod files_model; // a file system in memory
 mod growth; // volumes and file systems that grow while they are used
@@ -25,13 +22,11 @@ mod killed_changes; // changes of the ordering and migrations that are killed at
 mod killed_programs; // programs on a mount that are killed, wait or get errors while the array is unavailable
 mod leaving; // graceful disconnect of hosts
 mod library; // the client library: its examples, its deadlines, futures that are dropped
-mod lifecycle; // up, status, volumes, down, signals
 mod links; // a device whose link to the others is cut and restored
 mod metadata_histories; // the history of operations on names through two mounts, while a metadata server is killed
-mod metadata_servers; // file systems whose metadata servers are killed and replaced
 mod migration; // migration of volumes under load; the migrating process is killed
 mod mounts; // a file system in two folders, while mounts and metadata servers are killed or suspended
-mod nodes; // nodes that are killed, suspended and fenced; arrays that are opened as nodes, and back
+mod nodes; // nodes that are killed or suspended, whose port is taken, or whose disk hangs
 mod objects; // objects and attributes, from the shell and from programs; devices that are killed meanwhile
 mod orderings; // changes of a volume's ordering under load; lock servers that are killed
 mod parity_sites; // parity that devices compute: its site changes under load while devices are killed; maps of writes

@@ -497,14 +497,3 @@ fn a_mount_that_was_suspended_is_fenced_and_goes_on() {
     drop(again);
     mounts.end();
 }
-
-#[test]
-fn mounts_outlive_sigterm_of_up_and_end_with_down() {
-    let Some(mut mounts) = Mounts::new() else { return };
-    fs::write(mounts.path(0, "file"), "before").expect("it is written");
-    assert_eq!(mounts.array.give_away_supervisor().end(Signal::TERM), Some(0));
-    assert_eq!(mounts.mounted(), [true, true]);
-    mounts.array.start(&[]);
-    assert_eq!(fs::read_to_string(mounts.path(1, "file")).expect("it is read"), "before");
-    mounts.end();
-}

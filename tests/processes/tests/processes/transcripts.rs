@@ -10,7 +10,10 @@ macro_rules! pages {
     };
 }
 
-pages! { arrays clients commands daemons devices doctor files folders mounts objects recovery volumes watching }
+pages! {
+    arrays clients commands daemons devices disks doctor files folders lifecycle lost_devices metadata_servers mounts nodes objects
+    recovery volumes watching
+}
 
 fn run_page(name: &str) {
     let page = fs::read_to_string(folder().join(name).with_extension("md")).expect("a page can be read");
