@@ -176,7 +176,7 @@ impl Host {
 
     /// The locks of ranges that programs of this host have, for inspection.
     pub fn locked_ranges(&self) -> impl Iterator<Item = (u64, ObjectId, &[LockExtent])> {
-        self.locks.client.locked(PROGRAMS)
+        self.locks.client.locked(PROGRAMS).filter(|(lock, ..)| !self.locks.ranges.is_lost(*lock))
     }
 
     /// When each device was last heard.

@@ -196,6 +196,11 @@ impl RangeLock {
 }
 
 impl RangeLocks {
+    /// True if the program was told, or will be, that its lock is lost. It may not have unlocked it yet.
+    pub fn is_lost(&self, lock: u64) -> bool {
+        self.locks.get(&lock).is_some_and(|lock| lock.lost.is_some())
+    }
+
     fn lock(
         &mut self,
         mut programs: PartLocks,

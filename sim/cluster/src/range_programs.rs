@@ -293,8 +293,12 @@ impl RangePrograms {
         // It has ended the lock by itself, or another program has got it instead of a replacement.
         let is_over = place.is_none() || is_replaced;
         place.into_iter().for_each(|place| drop(all.remove(place)));
+        // The host keeps what other servers have granted until the program says that it relies on it no more.
+        if matches!(about, About::Recall) && matches!(error, HostError::LockLost | HostError::Fenced) {
+            self.ask_about(cluster, program, lock, About::Unlock { by_itself: true });
+        }
         let is_right = match error {
-            HostError::NoSuchLock if is_over => true,
+            HostError::NoSuchLock | HostError::LockLost if is_over => true,
             HostError::LockLost | HostError::NoSuchLock => {
                 self.count("lost");
                 was_excused(cluster, quiet_since)

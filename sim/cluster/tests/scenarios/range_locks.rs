@@ -177,6 +177,7 @@ fn a_lock_server_that_is_suspended_takes_locks_away_only_after_a_lease_and_fence
         array.run_for(Duration::from_secs(seconds + 1));
         if seconds > 4 {
             assert_eq!(array.finish(lost), Err(HostError::LockLost), "{count}");
+            assert_eq!(unlock(array, a, had), Err(HostError::LockLost), "{count}");
         } else {
             assert_eq!(array.finish(lost), DONE, "{count}: it is recalled");
             assert!(!array.requests.is_answered(asked));
