@@ -1,10 +1,10 @@
 //! Locks: when a host requests them, how it proceeds meanwhile, and when it releases them.
 
 use crate::stage::*;
+use crate::story::{stories, tell};
 use braid_base::BlockRange;
 use braid_machine::RangesRequest;
-use braid_ordering::WriteMode;
-use braid_wire::locking::{LockExtent, LockMode, LockRefusal, LockTerm};
+use braid_wire::locking::{LockExtent, LockMode, LockTerm};
 
 /// Grants the single lock that was requested. Returns its id.
 fn grant_one(stage: &mut Stage) -> u64 {
@@ -33,68 +33,35 @@ fn play_write(stage: &mut Stage) {
     }
 }
 
-#[test]
-fn under_a_servers_lock_a_write_locks_everything_first_and_unlocks_at_its_commit() {
-    let mut stage = Stage::raid5(Ordering::ServerLock);
-    let op = stage.write_block(0, 1);
-    assert!(stage.commands().is_empty(), "nothing is sent before the locks are granted");
-    let asked = stage.lock_commands();
-    let [(SERVER, LockCommand::Lock { lock_id, extents, term, .. })] = &asked[..] else { panic!("{asked:?}") };
-    assert_eq!(*term, LockTerm::Transaction { impatient: false });
-    assert_eq!(extents.len(), 2, "a block and its parity: {extents:?}");
-    assert!(extents.iter().all(|extent| extent.mode == LockMode::Exclusive));
-    stage.grant(SERVER, 3, granted(*lock_id));
-    let reads = stage.commands();
-    assert!(reads.iter().all(|(_, command)| matches!(command, Command::Read { .. })), "no pre-writes: {reads:?}");
-    stage.accept_all(&reads, 0);
-    let writes = stage.commands();
-    assert!(writes.iter().all(|(_, command)| matches!(command, Command::Write { mode: WriteMode::Intent, .. })));
-    assert!(stage.lock_commands().is_empty());
-    stage.accept_all(&writes, 0);
-    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
-    assert_eq!(stage.lock_commands(), [(SERVER, LockCommand::Unlock { lock_id: *lock_id })]);
-    assert!(!stage.host.is_idle(), "the unlock is sent until it is answered");
-    stage.pass(Duration::from_millis(600));
-    assert!(stage.lock_commands().contains(&(SERVER, LockCommand::Unlock { lock_id: *lock_id })));
-    stage.grant(SERVER, 3, LockReply::Unlocked { lock_id: *lock_id });
-    assert_eq!(stage.host.locks().len(), 0);
+/// A block's write under a lock, whose writes are sent; then, this story.
+fn writing(story: &[(&str, &str)]) {
+    let parts = [("w writes 0", "lock A XX"), ("grant A", "#1 read 0 4"), ("all accept", "#1 write 0 4")];
+    tell(Stage::raid5(Ordering::ServerLock), &parts).goes_on(story);
 }
 
-#[test]
-fn cached_locks_are_reused_without_a_message_until_their_lease_expires() {
-    let mut stage = Stage::raid5(Ordering::CallbackLock);
-    stage.write_block(0, 1);
-    grant_one(&mut stage);
-    play_write(&mut stage);
-    let read = stage.read_block(0);
-    assert!(stage.lock_commands().is_empty(), "an exclusive lock covers reads");
-    stage.accept_sent(1);
-    assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
-    stage.pass(Duration::from_secs(4));
-    stage.lock_commands();
-    stage.read_block(0);
-    let asked = std::mem::take(&mut stage.asked);
-    assert!(matches!(asked[..], [(SERVER, ref request)] if matches!(request.command, LockCommand::Lock { .. })));
-    assert_eq!(stage.host.locks().len(), 1);
+/// A host of an array of this kind.
+fn alone(story: &[(&str, &str)]) {
+    tell(Stage::raid5(Ordering::ServerLock), story);
 }
 
 #[test]
 fn a_revoked_lock_is_returned_after_its_last_user_and_gets_no_new_one() {
-    let mut stage = Stage::raid5(Ordering::CallbackLock);
-    stage.write_block(0, 1);
-    let first = grant_one(&mut stage);
-    stage.grant(SERVER, 3, LockReply::Revoke { lock_ids: vec![first] });
-    assert!(stage.lock_commands().is_empty(), "the lock is in use");
-    stage.read_block(0);
-    assert!(stage.lock_commands().is_empty(), "the reader waits for the writer of its own host");
-    play_write(&mut stage);
-    let said = stage.lock_commands();
-    assert!(said.contains(&(SERVER, LockCommand::Yield { lock_ids: vec![first] })), "{said:?}");
-    // The reader requests a lock.
-    assert!(said.iter().any(|(_, command)| matches!(command, LockCommand::Lock { .. })), "{said:?}");
-    stage.grant(SERVER, 3, LockReply::Revoke { lock_ids: vec![77] });
+    let mut told = tell(
+        Stage::raid5(Ordering::CallbackLock),
+        &[
+            ("w writes 0", "lock A XX cached"),
+            ("grant A", "#1 read 0 4"),
+            // It is in use.
+            ("revoke A", ""),
+            // The reader waits for the writer of its own host.
+            ("r reads 0", ""),
+            ("all accept", "#1 write 0 4"),
+            ("all accept", "yield A, lock B S cached, w done"),
+        ],
+    );
+    told.stage.grant(SERVER, 3, LockReply::Revoke { lock_ids: vec![77] });
     let yielded = LockCommand::Yield { lock_ids: vec![77] };
-    assert_eq!(stage.lock_commands(), [(SERVER, yielded)], "an unknown lock is not held");
+    assert_eq!(told.stage.lock_commands(), [(SERVER, yielded)], "an unknown lock is not held");
 }
 
 #[test]
@@ -128,114 +95,56 @@ fn a_restarted_server_is_told_all_held_locks_before_it_grants_new_ones() {
 
 #[test]
 fn several_servers_are_asked_in_turn_or_all_at_once() {
-    for (acquisition, at_once) in [(Acquisition::Ordered, 1), (Acquisition::Timeout, 3)] {
-        let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, acquisition);
-        stage.read(0, 200 * 4096);
-        let asked = stage.lock_commands();
-        assert_eq!(asked.len(), at_once, "{acquisition:?}: {asked:?}");
-        let mut pending = asked;
-        for _ in 0..3 {
-            let (server, command) = pending.remove(0);
-            let LockCommand::Lock { lock_id, term, .. } = command else { panic!("{command:?}") };
-            assert_eq!(term, LockTerm::Transaction { impatient: at_once > 1 });
-            assert!(stage.commands().is_empty());
-            stage.grant(server, 3, granted(lock_id));
-            pending.extend(stage.lock_commands());
-        }
-        assert!(!stage.commands().is_empty(), "all its locks are granted");
-    }
+    let of_three = |acquisition| Stage::with_lock_servers(Ordering::ServerLock, 3, acquisition);
+    tell(
+        of_three(Acquisition::Ordered),
+        &[
+            ("r reads 0+200", "lock A 19S"),
+            ("grant A", "lock B 24S at 1"),
+            ("grant B", "lock C 19S at 2"),
+            ("grant C", "#1 read 0 1 2 3 4"),
+        ],
+    );
+    tell(
+        of_three(Acquisition::Timeout),
+        &[
+            ("r reads 0+200", "lock A 19S impatient, lock B 24S impatient at 1, lock C 19S impatient at 2"),
+            ("grant A", ""),
+            ("grant B", ""),
+            ("grant C", "#1 read 0 1 2 3 4"),
+        ],
+    );
 }
 
 #[test]
 fn a_refused_lock_request_returns_the_others_and_all_are_retried_later() {
-    let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, Acquisition::Timeout);
-    stage.read(0, 200 * 4096);
-    let asked = stage.lock_commands();
-    let number = |command: &LockCommand| match command {
-        LockCommand::Lock { lock_id, .. } => *lock_id,
-        other => panic!("{other:?}"),
-    };
-    let (held, refused) = (number(&asked[0].1), number(&asked[1].1));
-    stage.grant(asked[0].0, 3, granted(held));
-    stage.grant(asked[1].0, 3, LockReply::Refused { lock_id: refused, refusal: LockRefusal::Timeout });
-    let unlocked = stage.lock_commands();
-    assert_eq!(unlocked.len(), 2, "{unlocked:?}");
-    assert!(unlocked.iter().all(|(_, command)| matches!(command, LockCommand::Unlock { .. })));
-    assert_eq!(stage.host.counters().restarts, 1);
-    stage.pass(Duration::from_millis(70));
-    let again = stage.lock_commands();
-    assert_eq!(again.iter().filter(|(_, command)| matches!(command, LockCommand::Lock { .. })).count(), 3, "{again:?}");
-}
-
-#[test]
-fn a_silent_lock_server_ends_in_an_error_and_holds_up_nothing_later() {
-    let mut stage = Stage::raid5(Ordering::ServerLock);
-    let op = stage.read_block(0);
-    stage.pass(Duration::from_secs(31));
-    let waited = Duration::from_secs(30);
-    assert_eq!(stage.outcome(op), Some(Err(HostError::LockServerSilent { server: SERVER, waited })));
-    stage.lock_commands();
-    stage.read_block(0);
-    grant_one(&mut stage);
-    assert_eq!(stage.commands().len(), 1);
+    tell(
+        Stage::with_lock_servers(Ordering::ServerLock, 3, Acquisition::Timeout),
+        &[
+            ("r reads 0+200", "lock A 19S impatient, lock B 24S impatient at 1, lock C 19S impatient at 2"),
+            ("grant A", ""),
+            ("time out B", "unlock A, unlock C at 2"),
+            ("count restarts", "1"),
+            ("pass 70ms", "lock D 19S impatient, lock E 24S impatient at 1, lock F 19S impatient at 2"),
+        ],
+    );
 }
 
 #[test]
 fn without_a_lock_server_such_a_volume_is_not_served() {
-    let mut stage = Stage::with_lock_servers(Ordering::CallbackLock, 0, Acquisition::Ordered);
-    let op = stage.read_block(0);
-    assert_eq!(stage.outcome(op), Some(Err(HostError::NoLockServer)));
+    let stage = Stage::with_lock_servers(Ordering::CallbackLock, 0, Acquisition::Ordered);
+    tell(stage, &[("r reads 0", "r NoLockServer")]);
 }
 
 #[test]
 fn device_locks_of_a_read_are_given_back_behind_the_users_back() {
-    let mut stage = Stage::raid5(Ordering::DeviceLock);
-    let op = stage.read_block(0);
-    let commands = stage.commands();
-    let [(device, Command::Read { .. })] = &commands[..] else { panic!("lock and read: {commands:?}") };
-    let (id, _) = subject(&commands[0].1);
-    stage.accept_all(&commands, 4);
-    assert!(matches!(stage.outcome(op), Some(Ok(HostSuccess::Data(_)))), "answered before the unlock");
-    stage.pass(Duration::from_millis(3));
-    let (to, request) = stage.sent.pop().expect("the unlock");
-    assert_eq!((to, &request.commits[..]), (*device, &[id.sequence][..]));
-    stage.confirm(*device, vec![id.sequence]);
-    assert!(stage.host.is_idle());
-}
-
-#[test]
-fn a_device_lock_that_times_out_gives_up_the_others_and_backs_off() {
-    let mut stage = Stage::raid5(Ordering::DeviceLock);
-    stage.write_block(0, 1);
-    let commands = stage.commands();
-    assert_eq!(commands.len(), 2);
-    stage.accept_all(&commands[..1], 0);
-    stage.refuse(&commands[1], Step::Prewrite, Refusal::LockTimeout);
-    let undone = stage.commands();
-    let [(device, Command::Decide { outcome: Outcome::Abort, .. })] = undone[..] else { panic!("{undone:?}") };
-    assert_eq!(device, commands[0].0);
-    assert!(stage.commands().is_empty(), "the operation backs off");
-    stage.pass(Duration::from_millis(10));
-    assert_eq!(stage.commands().iter().filter(|(_, command)| matches!(command, Command::Prewrite { .. })).count(), 2);
-    assert_eq!(stage.host.counters().restarts, 1);
-}
-
-#[test]
-fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing() {
-    let mut stage = Stage::raid5(Ordering::ServerLock);
-    stage.write_block(0, 1);
-    let held = grant_one(&mut stage);
-    let (transaction, [full, other]) = play_reads(&mut stage);
-    // A copy of this write may be accepted when there is room again. So both devices are to promise an abort.
-    stage.answer(full, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::Busy });
-    let asked = stage.commands();
-    assert_eq!(asked.iter().map(|(device, _)| *device).collect::<Vec<_>>(), [full, other]);
-    assert!(asked.iter().all(is_retract), "{asked:?}");
-    let unlock = (SERVER, LockCommand::Unlock { lock_id: held });
-    stage.accept_all(&asked[..1], 0);
-    assert!(!stage.lock_commands().contains(&unlock), "a device may still accept a write of it");
-    stage.accept_all(&asked[1..], 0);
-    assert!(stage.lock_commands().contains(&unlock));
+    let mut told = tell(Stage::raid5(Ordering::DeviceLock), &[("r reads 0", "#1 read 0")]);
+    // Answered before the unlock.
+    told.goes_on(&[("0 accepts =4", "r has 4")]);
+    told.stage.pass(Duration::from_millis(3));
+    let (to, request) = told.stage.sent.pop().expect("the unlock");
+    assert_eq!((to, &request.commits[..]), (DeviceId(0), &[told.transaction(1).sequence][..]));
+    told.goes_on(&[("0 confirms #1", ""), ("idle?", "yes")]);
 }
 
 #[test]
@@ -276,29 +185,6 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
     assert_eq!(aborts.len(), 2, "{aborts:?}");
     stage.accept_all(&aborts, 0);
     assert!(stage.lock_commands().contains(&(SERVER, LockCommand::Unlock { lock_id: held })));
-}
-
-#[test]
-fn a_device_whose_own_clock_is_far_behind_is_asked_again() {
-    let mut stage = Stage::raid5(Ordering::ServerLock);
-    stage.write_block(0, 1);
-    grant_one(&mut stage);
-    let (transaction, [behind, other]) = play_reads(&mut stage);
-    let clock = Clock(0);
-    stage.answer(behind, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::TooFarAhead { clock } });
-    stage.answer(other, Reply::Vote { transaction, vote: Vote::Prepared });
-    stage.commands();
-    stage.answer(behind, Reply::Vote { transaction, vote: Vote::TooFarAhead { clock } });
-    stage.answer(other, Reply::Vote { transaction, vote: Vote::Prepared });
-    assert!(stage.commands().is_empty());
-    stage.pass(Duration::from_secs(1));
-    let asked = stage.commands();
-    assert!(!asked.is_empty() && asked.iter().all(|(device, _)| *device == behind), "{asked:?}");
-    // The device has received a copy of the write when its clock was right again.
-    stage.answer(behind, Reply::Vote { transaction, vote: Vote::Prepared });
-    let commits = stage.commands();
-    assert!(commits.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Commit, .. })));
-    assert_eq!(commits.len(), 2);
 }
 
 /// Locks of ranges at two lock servers, by pieces of 1 MiB, one of which falls silent.
@@ -369,4 +255,61 @@ fn a_silent_lock_server_ends_the_locks_that_it_has_granted_and_no_others() {
     let op = stage.ask(survey(LockServerId(7)));
     stage.pass(lease);
     assert!(matches!(stage.outcome(op), Some(Err(HostError::LockServerSilent { .. }))));
+}
+
+stories! {
+    writing;
+
+    fn under_a_servers_lock_a_write_locks_everything_first_and_unlocks_at_its_commit():
+        "all accept" => "unlock A, w done";
+        "idle?" => "no"; // The unlock is sent until it is answered.
+        "pass 600ms" => "unlock A";
+        "unlocked A";
+        "locks?" => "0";
+
+    fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing():
+        // A copy of this write may be accepted when there is room again. So both devices are to promise an abort.
+        "0 refuses Busy" => "#1 retract 0 4";
+        "0 accepts"; // A device may still accept a write of it.
+        "4 accepts" => "unlock A, lock B XX";
+
+    fn a_device_whose_own_clock_is_far_behind_is_asked_again():
+        "0 refuses TooFarAhead of 0" => "#1 retract 0 4, w ClockApart";
+        "4 votes Prepared" => "#1 resolve 0 4";
+        "0 votes TooFarAhead of 0";
+        "4 votes Prepared";
+        "pass 1s" => "#1 resolve 0";
+        // The device has received a copy of the write when its clock was right again.
+        "0 votes Prepared" => "#1 commit 0 4";
+}
+
+stories! {
+    alone;
+
+    fn cached_locks_are_reused_without_a_message_until_their_lease_expires():
+        "array callback-lock";
+        "w writes 0" => "lock A XX cached";
+        "grant A" => "#1 read 0 4";
+        "all accept" => "#1 write 0 4";
+        "all accept" => "w done";
+        "r reads 0" => "#2 read 0"; // An exclusive lock covers reads.
+        "all accept =1" => "r has 1";
+        "pass 4s";
+        "s reads 0" => "lock B S cached";
+        "locks?" => "1";
+
+    fn a_silent_lock_server_ends_in_an_error_and_holds_up_nothing_later():
+        "r reads 0" => "lock A S";
+        "pass 29s" => "lock A S";
+        "pass 2s" => "lock A S, unlock A, r LockServerSilent 0 in 30s";
+        "s reads 0" => "lock B S";
+        "grant B" => "#1 read 0";
+
+    fn a_device_lock_that_times_out_gives_up_the_others_and_backs_off():
+        "array device-lock";
+        "w writes 0" => "#1 pre+read 0 4";
+        "0 accepts";
+        "4 refuses LockTimeout" => "#1 abort 0";
+        "pass 10ms" => "#2 pre+read 0 4";
+        "count restarts" => "1";
 }

@@ -12,4 +12,5 @@ mod one_message;
 mod patience;
 mod promotions;
 mod stage;
+mod story;
 mod transactions;

@@ -1,174 +1,100 @@
 //! Writes without pre-writes: one message for each device, where nothing must be read. The tests play the devices.
 
 use crate::stage::*;
+use crate::story::{Story, stories, tell};
 
-const OTHER: Generation = Generation(9);
+/// A write of the first stripe: four blocks of data.
+const STRIPE: (&str, &str) = ("w writes 0+4", "#1 write 0 1 2 3 4");
 
-/// Writes the first stripe, or another one: four blocks of data.
-fn write_stripe(stage: &mut Stage, stripe: u64) -> OpId {
-    stage.write(stripe * 4 * BLOCK_BYTES as u64, vec![0x5a; 4 * BLOCK_BYTES])
-}
-
-/// The transaction and the stamp of a write of a whole stripe that went out in one message to each device.
-fn at_once(commands: &[(DeviceId, Command)]) -> (TransactionId, Stamp) {
-    assert_eq!(commands.len(), 5, "{commands:?}");
-    assert!(commands.iter().all(is_write), "{commands:?}");
-    subject(&commands[0].1)
-}
-
-/// Writes a stripe that goes out in one message to each device. Returns the operation, these messages and their subject.
-fn send_stripe(stage: &mut Stage, stripe: u64) -> (OpId, Vec<(DeviceId, Command)>, (TransactionId, Stamp)) {
-    let op = write_stripe(stage, stripe);
-    let writes = stage.commands();
-    let subject = at_once(&writes);
-    (op, writes, subject)
-}
-
-fn announced(commands: &[(DeviceId, Command)]) -> bool {
-    commands.len() == 5 && commands.iter().all(|(_, command)| matches!(command, Command::Prewrite { .. }))
-}
-
-fn too_late(stamp: Stamp) -> Refusal {
-    Refusal::TooLate { seen: Stamp { clock: Clock(stamp.clock.0 + 1_000), host: OTHER } }
-}
-
-#[test]
-fn a_full_stripe_is_written_with_one_message_for_each_device() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let (op, writes, _) = send_stripe(&mut stage, 0);
-    stage.accept_all(&writes[..4], 0);
-    assert_eq!(stage.outcome(op), None, "the last device has no intent yet");
-    stage.accept_all(&writes[4..], 0);
-    assert_eq!(stage.outcome(op), DONE);
-}
-
-#[test]
-fn locks_of_devices_are_taken_first() {
-    let mut stage = Stage::raid5(Ordering::DeviceLock);
-    write_stripe(&mut stage, 0);
-    assert!(announced(&stage.commands()));
-}
-
-#[test]
-fn a_refused_write_is_announced_when_it_is_tried_again() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let (op, writes, (_, stamp)) = send_stripe(&mut stage, 0);
-    stage.accept_all(&writes[1..], 0);
-    stage.refuse(&writes[0], Step::Write, too_late(stamp));
-    let aborts = stage.commands();
-    assert_eq!(aborts.len(), 4, "the refusal is a promise; the others undo their intents");
-    assert!(aborts.iter().all(is_abort));
-    stage.accept_all(&aborts, 0);
-    stage.pass(Duration::ZERO);
-    assert!(announced(&stage.commands()));
-    assert_eq!(stage.outcome(op), None);
-}
-
-#[test]
-fn a_stripe_is_announced_for_a_while_after_a_refusal_and_others_are_not() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let (_, writes, (_, stamp)) = send_stripe(&mut stage, 0);
-    stage.refuse(&writes[0], Step::Write, too_late(stamp));
-    stage.commands();
-    write_stripe(&mut stage, 0);
-    assert!(announced(&stage.commands()), "another host writes there now");
-    send_stripe(&mut stage, 1);
-    stage.pass(Duration::from_millis(250));
-    stage.commands();
-    send_stripe(&mut stage, 0);
-}
-
-#[test]
-fn a_write_without_a_promise_is_retracted_and_tried_again_when_all_have_undone_it() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let (op, writes, _) = send_stripe(&mut stage, 0);
-    stage.accept_all(&writes[1..], 0);
-    stage.refuse(&writes[0], Step::Write, Refusal::Busy);
-    let retracted = stage.commands();
-    assert_eq!(retracted.len(), 5, "the full device, too: it may accept a late copy");
-    assert!(retracted.iter().all(is_retract), "{retracted:?}");
-    stage.accept_all(&retracted[..4], 0);
-    stage.pass(Duration::from_millis(100));
-    assert!(stage.commands().is_empty(), "one device may still have its intent");
-    stage.accept_all(&retracted[4..], 0);
-    stage.pass(Duration::from_millis(100));
-    assert!(announced(&stage.commands()));
-    assert_eq!(stage.outcome(op), None);
-}
-
-#[test]
-fn a_write_that_another_host_knows_of_is_resolved_and_not_retracted() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let (op, writes, (transaction, _)) = send_stripe(&mut stage, 0);
-    stage.accept_all(&writes[1..], 0);
-    stage.refuse(&writes[0], Step::Write, Refusal::Busy);
-    let retracted = stage.commands();
-    stage.answer(retracted[1].0, Reply::Vote { transaction, vote: Vote::Prepared });
-    let asked = stage.commands();
-    assert_eq!(asked.len(), 5);
-    for (device, command) in &asked {
-        assert!(matches!(command, Command::Resolve { .. }), "{command:?}");
-        // The full device has accepted a late copy.
-        stage.answer(*device, Reply::Vote { transaction, vote: Vote::Prepared });
-    }
-    stage.accept_sent(0);
-    assert_eq!(stage.outcome(op), DONE, "another host may have found it committed");
+fn raid5(story: &[(&str, &str)]) -> Story {
+    tell(Stage::raid5(Ordering::Timestamp), story)
 }
 
 #[test]
 fn a_clock_that_leapt_and_came_back_costs_a_retry_and_no_error() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let right = stage.now.clock;
-    stage.now.clock = right.ahead(Duration::from_secs(20));
-    let op = write_stripe(&mut stage, 0);
-    stage.now.clock = right;
-    let writes = stage.commands();
-    at_once(&writes);
-    stage.refuse(&writes[0], Step::Write, Refusal::TooFarAhead { clock: right });
-    assert_eq!(stage.outcome(op), None, "the clock may have been stepping");
-    stage.accept_sent(0);
-    stage.pass(Duration::ZERO);
-    let again = stage.commands();
-    assert!(announced(&again));
-    assert!(subject(&again[0].1).1.clock < right.ahead(Duration::from_secs(1)), "its stamps came back with its clock");
+    let mut told = raid5(&[]);
+    let right = told.stage.now.clock;
+    told.stage.now.clock = right.ahead(Duration::from_secs(20));
+    told.goes_on(&[STRIPE]);
+    told.stage.now.clock = right;
+    told.goes_on(&[
+        // The clock may have been stepping.
+        ("0 refuses TooFarAhead", "#1 retract 0 1 2 3 4"),
+        ("all accept", "#2 pre 0 1 2 3 4"),
+        ("pass 0s", ""),
+    ]);
+    assert!(told.stamp(2).clock < right.ahead(Duration::from_secs(1)), "its stamps came back with its clock");
 }
 
 /// A device accepted the first write with a stamp from before a leap of the clock. No later stamp may be lower, or the host's own writes
 /// would be out of order.
 #[test]
 fn stamps_stay_above_what_was_written_when_a_clock_comes_back() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    // The host has learned of a device whose floor is ahead of the clocks.
-    let read = stage.read_block(8);
-    let sent = stage.commands().pop().expect("the read");
-    let seen = Stamp { clock: subject(&sent.1).1.clock.ahead(Duration::from_secs(1)), host: OTHER };
-    stage.refuse(&sent, Step::Read, Refusal::TooLate { seen });
-    stage.pass(Duration::ZERO);
-    stage.accept_sent(0);
-    assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
-    let (op, writes, (_, acknowledged)) = send_stripe(&mut stage, 0);
-    stage.accept_all(&writes, 0);
-    assert_eq!(stage.outcome(op), DONE);
-    let right = stage.now.clock;
-    stage.now.clock = right.ahead(Duration::from_secs(3_600));
-    let (op, writes, (transaction, _)) = send_stripe(&mut stage, 1);
-    stage.now.clock = right;
-    stage.refuse(&writes[0], Step::Write, Refusal::TooFarAhead { clock: right });
-    assert_eq!(stage.outcome(op), None);
-    write_stripe(&mut stage, 2);
-    let later = stage.commands().into_iter().find(|(_, command)| subject(command).0 > transaction);
-    assert!(subject(&later.expect("the third write").1).1 > acknowledged, "{acknowledged}");
+    let mut told = raid5(&[
+        ("r reads 8", "#1 read 3"),
+        // The host has learned of a device whose floor is ahead of the clocks.
+        ("3 refuses TooLate by 1s", "#2 read 3"),
+        ("pass 0s", ""),
+        ("3 accepts", "r has 0"),
+        ("w writes 0+4", "#3 write 0 1 2 3 4"),
+        ("all accept", "w done"),
+    ]);
+    let (acknowledged, right) = (told.stamp(3), told.stage.now.clock);
+    told.stage.now.clock = right.ahead(Duration::from_secs(3_600));
+    told.goes_on(&[("v writes 4+4", "#4 write 0 1 2 3 4")]);
+    told.stage.now.clock = right;
+    told.goes_on(&[("0 refuses TooFarAhead", "#4 retract 0 1 2 3 4"), ("x writes 8+4", "#5 write 0 1 2 3 4")]);
+    assert!(told.stamp(5) > acknowledged, "{acknowledged}");
 }
 
 #[test]
 fn a_write_that_reached_some_devices_is_retracted_when_another_is_unavailable() {
-    let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let (op, writes, _) = send_stripe(&mut stage, 0);
-    stage.accept_all(&writes[1..], 0);
-    stage.lack(&[writes[0].0.0]);
-    assert!(matches!(stage.outcome(op), Some(Err(HostError::Unavailable { .. }))));
-    let retracted = stage.commands();
-    assert!(retracted.iter().all(is_retract), "{retracted:?}");
-    assert_eq!(retracted.len(), 5);
-    assert_eq!(subject(&retracted[0].1).0.host, HOST);
+    let story = [STRIPE, ("1 2 3 4 accept", ""), ("lack 0", "#1 retract 0 1 2 3 4, w Unavailable 0")];
+    let told = tell(Stage::with_monitor(Ordering::Timestamp), &story);
+    assert_eq!(told.transaction(1).host, HOST);
+}
+
+stories! {
+    raid5;
+
+    fn a_full_stripe_is_written_with_one_message_for_each_device():
+        "w writes 0+4" => "#1 write 0 1 2 3 4"; // At first, the last device has no intent.
+        "0 1 2 3 accept";
+        "4 accepts" => "w done";
+
+    fn locks_of_devices_are_taken_first():
+        "array device-lock";
+        "w writes 0+4" => "#1 pre 0 1 2 3 4";
+
+    fn a_refused_write_is_announced_when_it_is_tried_again():
+        "w writes 0+4" => "#1 write 0 1 2 3 4";
+        "1 2 3 4 accept";
+        "0 refuses TooLate" => "#1 abort 1 2 3 4"; // The refusal is a promise; the others undo their intents.
+        "all accept" => "#2 pre 0 1 2 3 4";
+        "pass 0s";
+
+    fn a_stripe_is_announced_for_a_while_after_a_refusal_and_others_are_not():
+        "w writes 0+4" => "#1 write 0 1 2 3 4";
+        "0 refuses TooLate" => "#1 abort 1 2 3 4";
+        "v writes 0+4" => "#2 pre 0 1 2 3 4"; // Another host writes there now.
+        "x writes 4+4" => "#3 write 0 1 2 3 4";
+        "pass 250ms";
+        "y writes 0+4" => "#4 write 0 1 2 3 4";
+
+    fn a_write_without_a_promise_is_retracted_and_tried_again_when_all_have_undone_it():
+        "w writes 0+4" => "#1 write 0 1 2 3 4";
+        "1 2 3 4 accept";
+        "0 refuses Busy" => "#1 retract 0 1 2 3 4"; // The full device, too: it may accept a late copy.
+        "0 1 2 3 accept";
+        "pass 100ms"; // One device may still have its intent.
+        "4 accepts" => "#2 pre 0 1 2 3 4";
+        "pass 100ms";
+
+    fn a_write_that_another_host_knows_of_is_resolved_and_not_retracted():
+        "w writes 0+4" => "#1 write 0 1 2 3 4";
+        "1 2 3 4 accept";
+        "0 refuses Busy" => "#1 retract 0 1 2 3 4";
+        "1 votes Prepared" => "#1 resolve 0 1 2 3 4";
+        "all vote Prepared" => "#1 commit 0 1 2 3 4"; // The full device has accepted a late copy.
+        "all accept" => "w done"; // Another host may have found it committed.
 }

@@ -4,189 +4,118 @@
 //! Block 0 is on device 0, block 1 is on device 1, and their parity is on device 4. A write of one of the blocks is a small write.
 
 use crate::stage::*;
-use braid_layout::Atomicity;
+use crate::story::{Story, stories, tell};
 
-const A_MINUTE: Duration = Duration::from_secs(60);
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 
-/// Plays devices that accept everything, until the operation is answered.
-fn serve(stage: &mut Stage, op: OpId, fill: u8) -> HostOutcome {
-    for _ in 0..40 {
-        stage.accept_sent(fill);
-        if let Some(outcome) = stage.outcome(op) {
-            return outcome;
-        }
-        stage.pass(Duration::from_millis(250));
-    }
-    panic!("not answered");
+fn monitored(story: &[(&str, &str)]) -> Story {
+    tell(Stage::with_monitor(Ordering::Timestamp), story)
 }
 
-/// A write whose pre-writes were accepted, and whose writes are sent.
-fn begin_writing(stage: &mut Stage, op: OpId) -> (OpId, Vec<(DeviceId, Command)>) {
-    stage.accept_sent(0);
-    let writes = stage.commands();
-    assert!(writes.iter().all(is_write), "{writes:?}");
-    assert_eq!(writes.len(), 2);
-    (op, writes)
+/// A write whose writes are sent; then, this story.
+fn writing(stage: Stage, write: &str, story: &[(&str, &str)]) -> Story {
+    let mut told = tell(stage, &[(write, "#1 pre+read 0 4"), ("all accept", "#1 write 0 4")]);
+    told.goes_on(story);
+    told
 }
 
 /// A write of endless patience that got so far.
-fn begin_endless(stage: &mut Stage) -> (OpId, Vec<(DeviceId, Command)>) {
-    let write = stage.write_endless(0, 1);
-    begin_writing(stage, write)
+fn endless(story: &[(&str, &str)]) -> Story {
+    writing(Stage::with_monitor(Ordering::Timestamp), "w writes 0 endless", story)
+}
+
+/// One that waits for devices for a minute.
+fn for_a_minute(story: &[(&str, &str)]) -> Story {
+    writing(Stage::with_monitor(Ordering::Timestamp), "w writes 0 minute", story)
 }
 
 #[test]
 fn a_patient_request_waits_for_missing_devices_and_goes_on_by_itself() {
     for is_out in [false, true] {
-        let mut stage = Stage::with_monitor(Ordering::Timestamp);
-        if is_out {
-            stage.enter(&[(0, MemberState::Out)]);
-            stage.lack(&[4]);
-        } else {
-            stage.lack(&[0, 4]);
-        }
-        let bounded = [stage.write_block(0, 1), stage.read_block(0)];
-        for op in bounded {
-            assert!(matches!(stage.outcome(op), Some(Err(HostError::Unavailable { .. }))));
-        }
-        let (write, read) = (stage.write_endless(0, 1), stage.read_endless(0));
-        stage.pass(AN_HOUR);
-        assert_eq!((stage.outcome(write), stage.outcome(read)), (None, None));
-        assert_eq!(stage.commands(), [], "nothing is asked of the others meanwhile");
-        let (count, longest, lacking) = stage.host.waiting(stage.now.time);
+        let (enter, lack, fails) = match is_out {
+            true => ("enter 0:out", "lack 4", "a Unavailable 4"),
+            false => ("pass 0s", "lack 0 4", "a Unavailable 0 4"),
+        };
+        let mut told = monitored(&[
+            (enter, ""),
+            (lack, ""),
+            ("a writes 0", fails),
+            ("b reads 0", "b Unavailable 0 4"),
+            ("w writes 0 endless", ""),
+            ("r reads 0 endless", ""),
+            // Nothing is asked of the others meanwhile.
+            ("pass 1h", ""),
+            ("count prolonged", "240"),
+        ]);
+        let (count, longest, lacking) = told.stage.host.waiting(told.stage.now.time);
         assert!(count == 2 && longest >= AN_HOUR, "{count} have waited, {longest:?} at most");
         assert_eq!(lacking.into_iter().map(|device| device.0).collect::<Vec<_>>(), [0, 4]);
-        assert_eq!(stage.host.counters().prolonged, 2 * 120);
-        stage.lack(&[]);
+        told.stage.lack(&[]);
         if is_out {
-            stage.enter(&[(0, MemberState::In)]);
+            told.stage.enter(&[(0, MemberState::In)]);
         }
-        assert_eq!(serve(&mut stage, write, 0), Ok(HostSuccess::Done));
-        assert!(serve(&mut stage, read, 7).is_ok());
-        assert_eq!(stage.host.waiting(stage.now.time).0, 0);
+        told.goes_on(&[("serve w r", "w done, r has 0")]);
+        assert_eq!(told.stage.host.waiting(told.stage.now.time).0, 0);
     }
-}
-
-/// A write of block 0 and a read of it that wait for devices for a minute.
-fn ask_for_a_minute(stage: &mut Stage) -> [OpId; 2] {
-    let patience = Patience::For(A_MINUTE);
-    let (offset, data) = (0, bytes::Bytes::from(vec![1; BLOCK_BYTES]));
-    let write = stage.ask(VolumeRequest::Write { volume: VOLUME, offset, data, patience });
-    [write, stage.ask(VolumeRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience })]
 }
 
 #[test]
 fn a_request_with_a_limit_waits_that_long_and_then_names_the_missing_devices() {
-    let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    stage.lack(&[0, 4]);
-    let ops = ask_for_a_minute(&mut stage);
-    stage.pass(A_MINUTE - Duration::from_secs(1));
-    assert_eq!(ops.map(|op| stage.outcome(op)), [None, None]);
-    assert_eq!(stage.host.waiting(stage.now.time).0, 2);
-    let elsewhere = stage.read_block(1);
-    assert!(serve(&mut stage, elsewhere, 3).is_ok(), "what can be served is");
-    stage.pass(Duration::from_secs(1));
-    for op in ops {
-        let outcome = stage.outcome(op);
-        assert!(matches!(outcome, Some(Err(HostError::Unavailable { .. }))), "{outcome:?}");
-    }
-    assert_eq!(stage.host.waiting(stage.now.time).0, 0);
+    let mut told =
+        monitored(&[("lack 0 4", ""), ("w writes 0 minute", ""), ("r reads 0 minute", ""), ("pass 59s", "")]);
+    assert_eq!(told.stage.host.waiting(told.stage.now.time).0, 2);
+    // What can be served is.
+    told.goes_on(&[("s reads 1", "#1 read 1"), ("1 accepts =3", "s has 3")]);
+    told.goes_on(&[("pass 1s", "w Unavailable 0 4, r Unavailable 0 4")]);
+    assert_eq!(told.stage.host.waiting(told.stage.now.time).0, 0);
     // Those that are asked later, and those whose devices return in time, succeed.
-    let ops = ask_for_a_minute(&mut stage);
-    stage.pass(A_MINUTE / 2);
-    stage.lack(&[]);
-    assert_eq!(serve(&mut stage, ops[0], 0), Ok(HostSuccess::Done));
-    assert!(serve(&mut stage, ops[1], 7).is_ok());
+    told.goes_on(&[("w writes 0 minute", ""), ("r reads 0 minute", ""), ("pass 30s", "")]);
+    told.stage.lack(&[]);
+    told.goes_on(&[("serve w r", "w done, r has 0")]);
 }
 
 #[test]
 fn a_write_with_a_limit_that_is_under_way_has_the_host_s_time_out_after_it() {
-    for is_known in [false, true] {
-        let mut stage = Stage::with_monitor(Ordering::Timestamp);
-        let [write, _] = ask_for_a_minute(&mut stage);
-        let (write, writes) = begin_writing(&mut stage, write);
-        stage.accept_all(&writes[..1], 0);
-        // The other device is silent; whether the monitor says so makes the difference.
-        stage.pass(A_MINUTE - Duration::from_secs(1));
-        assert_eq!(stage.outcome(write), None);
-        if is_known {
-            stage.lack(&[0, 4]);
-        }
-        stage.pass(Duration::from_secs(2));
-        let outcome = stage.outcome(write);
-        assert_eq!(matches!(outcome, Some(Err(HostError::Unavailable { .. }))), is_known, "{outcome:?}");
-        assert_eq!(outcome.is_some(), is_known);
-        stage.pass(Duration::from_secs(30));
-        if !is_known {
-            let outcome = stage.outcome(write);
-            assert!(matches!(outcome, Some(Err(HostError::TimedOut { .. }))), "{outcome:?}");
-        }
-    }
-}
-
-#[test]
-fn a_request_with_a_limit_needs_no_device_that_has_answered() {
-    let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    stage.lack(&[0, 4]);
-    let [write, _] = ask_for_a_minute(&mut stage);
-    stage.pass(A_MINUTE - Duration::from_secs(5));
-    stage.lack(&[]);
-    let (write, writes) = begin_writing(&mut stage, write);
-    stage.accept_all(&writes[..1], 0);
-    stage.lack(&[writes[0].0.0]);
-    stage.pass(Duration::from_secs(6));
-    assert_eq!(stage.outcome(write), None, "the answer of the other device is waited for");
-    let again: Vec<_> = stage.commands().into_iter().filter(|sent| sent.0 == writes[1].0).take(1).collect();
-    stage.accept_all(&again, 0);
-    assert_eq!(stage.outcome(write), DONE);
-}
-
-#[test]
-fn a_write_with_a_limit_is_never_written_twice() {
-    let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let [write, _] = ask_for_a_minute(&mut stage);
-    let (write, _) = begin_writing(&mut stage, write);
-    for (number, other) in [(0, 4), (4, 0)] {
-        stage.enter(&[(number, MemberState::Out), (other, MemberState::In)]);
-    }
-    assert!(matches!(stage.outcome(write), Some(Err(HostError::Unavailable { .. }))), "its outcome can't be known");
-    assert_eq!(stage.host.counters().repeated, 0);
+    // The other device is silent; whether the monitor says so makes the difference.
+    for_a_minute(&[
+        ("0 accepts", ""),
+        ("pass 59s", "#1 write 4, #1 retract 0 4"),
+        ("lack 0 4", ""),
+        ("pass 2s", "#1 retract 0 4, w Unavailable 0 4"),
+    ]);
+    for_a_minute(&[
+        ("0 accepts", ""),
+        ("pass 61s", "#1 write 4, #1 retract 0 4"),
+        ("pass 30s", "#1 retract 0 4, w TimedOut 0 4 in 90s"),
+    ]);
 }
 
 #[test]
 fn its_intents_hold_back_nobody_while_it_waits_and_it_is_written_once_all_are_known() {
-    let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let (write, writes) = begin_endless(&mut stage);
-    stage.accept_all(&writes[..1], 0);
-    stage.lack(&[4]);
-    let told = stage.commands();
-    assert!(told.iter().all(is_retract), "{told:?}");
-    assert_eq!(told.iter().map(|(device, _)| device.0).collect::<Vec<_>>(), [0, 4]);
-    assert!(stage.host.waiting(stage.now.time).2.contains(&DeviceId(4)), "it can't end without");
-    stage.accept_all(&told[..1], 0);
-    stage.pass(AN_HOUR);
-    assert_eq!(stage.outcome(write), None, "device 4 may have an intent");
-    assert!(!stage.commands().iter().any(is_write));
-    stage.lack(&[]);
-    stage.accept_all(&told[1..], 0);
-    assert_eq!(serve(&mut stage, write, 0), Ok(HostSuccess::Done));
+    let mut told = endless(&[("0 accepts", ""), ("lack 4", "#1 retract 0 4")]);
+    assert!(told.stage.host.waiting(told.stage.now.time).2.contains(&DeviceId(4)), "it can't end without");
+    told.goes_on(&[
+        ("0 accepts", ""),
+        // Device 4 may have an intent.
+        ("pass 1h", "#1 retract 4"),
+        ("lack", ""),
+        ("4 accepts", "#2 pre+read 0 4"),
+        ("serve w", "w done"),
+    ]);
 }
 
 #[test]
 fn a_silent_device_ends_its_attempts_and_never_the_operation() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
-        let mut stage = Stage::raid5(ordering);
-        let (write, writes) = begin_endless(&mut stage);
-        stage.accept_all(&writes[..1], 0);
-        stage.pass(Duration::from_secs(29));
-        assert!(!stage.commands().iter().any(is_retract));
-        stage.pass(Duration::from_secs(2));
-        let told = stage.commands();
-        assert!(told.iter().any(|(device, sent)| device.0 == 0 && matches!(sent, Command::Retract { .. })), "{told:?}");
-        stage.pass(AN_HOUR);
-        assert_eq!(stage.outcome(write), None, "{ordering}");
-        assert_eq!(serve(&mut stage, write, 0), Ok(HostSuccess::Done), "{ordering}");
+        println!("{ordering}");
+        let story = [
+            ("0 accepts", ""),
+            ("pass 29s", "#1 write 4"),
+            ("pass 2s", "#1 write 4, #1 retract 0 4"),
+            ("pass 1h", "#1 retract 0 4"),
+            ("serve w", "w done"),
+        ];
+        writing(Stage::raid5(ordering), "w writes 0 endless", &story);
     }
 }
 
@@ -204,14 +133,16 @@ fn a_silent_lock_server_is_waited_for() {
             _ => None,
         });
         stage.grant(SERVER, 9, LockReply::Granted { lock_id: lock_id.expect("a request"), waited: false });
-        assert_eq!(serve(&mut stage, write, 0), Ok(HostSuccess::Done), "{ordering}");
+        (0..2).for_each(|_| stage.accept_sent(0));
+        assert_eq!(stage.outcome(write), DONE, "{ordering}");
     }
 }
 
 #[test]
 fn refusals_without_end_end_nothing() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let (write, bounded) = (stage.write_endless(0, 1), stage.write_block(9, 1));
+    let mut told = tell(Stage::raid5(Ordering::Timestamp), &[]);
+    let (write, bounded) = (told.stage.write_endless(0, 1), told.stage.write_block(9, 1));
+    let stage = &mut told.stage;
     let begun = stage.now.time;
     while stage.now.time.since(begun) < Duration::from_secs(100) {
         for sent in stage.commands() {
@@ -225,21 +156,8 @@ fn refusals_without_end_end_nothing() {
     }
     assert!(matches!(stage.outcome(bounded), Some(Err(HostError::Contended { .. } | HostError::TimedOut { .. }))));
     assert_eq!(stage.outcome(write), None);
-    assert_eq!(serve(&mut stage, write, 0), Ok(HostSuccess::Done));
-}
-
-#[test]
-fn a_fenced_host_answers_that_at_once() {
-    let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    stage.lack(&[0, 4]);
-    let (write, read) = (stage.write_endless(0, 1), stage.read_endless(0));
-    let mut membership = stage.next_epoch(&[]);
-    membership.fence.below = braid_base::Generation(8);
-    stage.news(membership);
-    assert_eq!(stage.outcome(write), Some(Err(HostError::Fenced)));
-    assert_eq!(stage.outcome(read), Some(Err(HostError::Fenced)));
-    let later = stage.write_endless(0, 1);
-    assert_eq!(stage.outcome(later), Some(Err(HostError::Fenced)));
+    told.name(write, "w");
+    told.goes_on(&[("serve w", "w done")]);
 }
 
 #[test]
@@ -255,92 +173,33 @@ fn an_impossible_request_is_refused_at_once_even_without_devices() {
 }
 
 #[test]
-fn an_error_is_told_only_when_nothing_can_happen_any_more() {
-    let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let (write, writes) = begin_endless(&mut stage);
-    let (transaction, _) = subject(&writes[0].1);
-    stage.accept_all(&writes[..1], 0);
-    let (device, failure) = (writes[1].0, Failure::NoSpace);
-    stage.answer(device, Reply::Failed { transaction, step: Step::Write, failure });
-    assert_eq!(stage.outcome(write), None, "the other device has an intent");
-    let told = stage.commands();
-    assert!(!told.is_empty());
-    stage.accept_all(&told, 0);
-    assert_eq!(stage.outcome(write), Some(Err(HostError::Device { device, failure })));
-    // A device that can't now may be able to later.
-    let (write, writes) = begin_endless(&mut stage);
-    let (transaction, _) = subject(&writes[0].1);
-    stage.answer(writes[0].0, Reply::Failed { transaction, step: Step::Write, failure: Failure::Disk });
-    stage.commands().into_iter().for_each(|command| stage.accept_all(&[command], 0));
-    assert_eq!(serve(&mut stage, write, 0), Ok(HostSuccess::Done));
-}
-
-#[test]
-fn a_write_is_repeated_if_all_its_devices_were_out_before_its_outcome_was_known() {
-    let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let (write, _) = begin_endless(&mut stage);
-    for (number, other) in [(0, 4), (4, 0)] {
-        stage.enter(&[(number, MemberState::Out), (other, MemberState::In)]);
-    }
-    assert_eq!(stage.outcome(write), None);
-    assert_eq!(stage.host.counters().repeated, 1);
-    stage.commands();
-    assert_eq!(serve(&mut stage, write, 0), Ok(HostSuccess::Done));
-}
-
-#[test]
 fn a_patient_write_resolved_in_a_new_epoch_is_answered_with_its_outcome() {
-    for (vote, repeats) in [(Vote::Prepared, false), (Vote::NeverPrepared, true)] {
-        let mut stage = Stage::with_monitor(Ordering::Timestamp);
-        let (write, writes) = begin_endless(&mut stage);
-        let (transaction, _) = subject(&writes[0].1);
-        stage.enter(&[(4, MemberState::Out)]);
-        stage.commands();
-        stage.pass(AN_HOUR);
-        stage.answer(DeviceId(0), Reply::Vote { transaction, vote });
-        let told = stage.commands();
-        let told: Vec<_> =
-            told.into_iter().filter(|(_, command)| matches!(command, Command::Decide { .. })).take(1).collect();
-        stage.accept_all(&told, 0);
-        let done = stage.outcome(write) == DONE;
-        assert_eq!(done, !repeats, "{vote:?}");
-        if repeats {
-            assert_eq!(serve(&mut stage, write, 0), Ok(HostSuccess::Done));
-        }
-    }
+    let resolved = [("enter 4:out", "#1 resolve 0"), ("pass 1h", "#1 resolve 0")];
+    endless(&resolved).goes_on(&[("0 votes Prepared", "#1 commit 0"), ("0 accepts", "w done")]);
+    endless(&resolved).goes_on(&[
+        ("0 votes NeverPrepared", "#1 abort 0"),
+        ("0 accepts", "#2 pre 0"),
+        ("serve w", "w done"),
+    ]);
 }
 
 #[test]
 fn a_patient_request_ends_when_its_user_is_gone_or_the_host_disconnects() {
-    for disconnects in [false, true] {
-        let mut stage = Stage::with_monitor(Ordering::Timestamp);
-        let (sent, writes) = begin_endless(&mut stage);
-        stage.lack(&[1]);
-        let waits = stage.write_endless(1, 1);
-        stage.pass(Duration::from_secs(20));
-        let error = match disconnects {
-            false => {
-                stage.ask(ArrayRequest::Abandon { ops: vec![sent, waits] });
-                HostError::Abandoned
-            }
-            true => {
-                stage.ask(ArrayRequest::Disconnect);
-                HostError::Disconnecting
-            }
-        };
-        assert_eq!(stage.outcome(waits), Some(Err(error.clone())));
-        assert_eq!(stage.outcome(sent), None, "a device may have a write of it");
-        let mut aborts: Vec<_> = stage.commands();
-        aborts.retain(is_retract);
-        assert_eq!((writes.len(), aborts.len()), (2, 0), "its attempt goes on");
-        let (_, seen) = subject(&writes[0].1);
-        stage.refuse(&writes[0], Step::Write, Refusal::TooLate { seen });
-        let mut told = stage.commands();
-        told.retain(|(_, command)| matches!(command, Command::Decide { .. }));
-        stage.accept_all(&told, 0);
-        stage.pass(Duration::from_secs(1));
-        assert_eq!(stage.outcome(sent), Some(Err(error)), "it makes no further attempt");
-        assert!(!stage.commands().iter().any(is_write));
+    for (ends, waits, written, leaves) in [
+        ("abandon w v", "v Abandoned", "w Abandoned", ""),
+        ("d disconnects", "v Disconnecting", "forget 0 4, w Disconnecting", "forget 0 4, d done"),
+    ] {
+        endless(&[
+            ("lack 1", ""),
+            ("v writes 1 endless", ""),
+            ("pass 20s", "#1 write 0 4"),
+            // Its attempt goes on: a device may have a write of it.
+            (ends, waits),
+            ("0 refuses TooLate", "#1 abort 4"),
+            ("all accept", written),
+            // It makes no further attempt.
+            ("pass 1s", leaves),
+        ]);
     }
 }
 
@@ -351,73 +210,129 @@ fn their_number_is_bounded_below_that_of_all_operations() {
     let all: Vec<_> = (0..=braid_base::limits::PATIENT_OPERATIONS_MAX).map(|_| stage.read_endless(0)).collect();
     assert_eq!(stage.outcome(all[all.len() - 1]), Some(Err(HostError::Busy)));
     assert_eq!(stage.outcome(all[0]), None);
-    let read = stage.read_block(1);
-    assert!(serve(&mut stage, read, 0).is_ok(), "others have room");
+    // Others have room.
+    tell(stage, &[("r reads 1", "#1 read 1"), ("1 accepts", "r has 0")]);
 }
 
-#[test]
-fn a_write_of_unknown_outcome_keeps_its_locks_until_it_is_decided() {
-    for (ordering, atomicity) in [
-        (Ordering::ServerLock, Atomicity::Implied),
-        (Ordering::ServerLock, Atomicity::Consistent),
-        (Ordering::CallbackLock, Atomicity::Implied),
-        (Ordering::CallbackLock, Atomicity::Consistent),
-    ] {
-        let mut stage = Stage::promising(atomicity, ordering);
-        let write = stage.write_block(0, 1);
-        let [(SERVER, LockCommand::Lock { lock_id, .. })] = stage.lock_commands()[..] else { panic!("one lock") };
-        stage.grant(SERVER, 3, LockReply::Granted { lock_id, waited: false });
-        let (write, writes) = begin_writing(&mut stage, write);
-        let (transaction, _) = subject(&writes[0].1);
-        stage.accept_all(&writes[..1], 0);
-        stage.pass(Duration::from_secs(31));
-        assert!(matches!(stage.outcome(write), Some(Err(HostError::TimedOut { .. }))));
-        // Neither time nor another host makes it release the lock.
-        if ordering == Ordering::CallbackLock {
-            stage.grant(SERVER, 3, LockReply::Revoke { lock_ids: vec![lock_id] });
-        }
-        stage.pass(AN_HOUR);
-        let returns = |(_, command): &(LockServerId, LockCommand)| {
-            matches!(command, LockCommand::Unlock { .. } | LockCommand::Yield { .. })
-        };
-        assert!(!stage.lock_commands().iter().any(returns), "{ordering} {atomicity}");
-        // A later write of the same host waits: at the lock server, or behind the lock that is in use here.
-        stage.commands();
-        stage.write_block(0, 2);
-        let new = |sent: &[(DeviceId, Command)]| {
-            sent.iter().any(|(_, command)| subject(command).0.sequence > transaction.sequence)
-        };
-        assert!(!new(&stage.commands()), "{ordering} {atomicity}: a later write overtakes it");
-        let asked = stage.lock_commands();
-        assert_eq!(asked.len(), usize::from(ordering == Ordering::ServerLock), "{asked:?}");
-        stage.pass(Duration::from_secs(2));
-        let rest: Vec<_> = stage.commands().into_iter().filter(|(device, _)| *device == writes[1].0).take(1).collect();
-        stage.accept_all(&rest, 0);
-        if let (_, Command::Retract { .. }) = &rest[0] {
-            let other = (writes[0].0, rest[0].1.clone());
-            stage.accept_all(&[other], 0);
-        }
-        assert!(stage.lock_commands().iter().any(returns), "{ordering} {atomicity}: decided");
-    }
+stories! {
+    monitored;
+
+    fn a_request_with_a_limit_needs_no_device_that_has_answered():
+        "lack 0 4";
+        "w writes 0 minute";
+        "pass 55s";
+        "lack" => "#1 pre+read 0 4";
+        "all accept" => "#1 write 0 4";
+        "0 accepts";
+        "lack 0";
+        "pass 6s" => "#1 write 4"; // The answer of the other device is waited for.
+        "4 accepts" => "w done";
+
+    fn a_fenced_host_answers_that_at_once():
+        "lack 0 4";
+        "w writes 0 endless";
+        "r reads 0 endless";
+        "fence below 8" => "w Fenced, r Fenced";
+        "w writes 0 endless" => "w Fenced";
+
+    fn without_ordering_a_later_write_waits_for_one_of_unknown_outcome():
+        "array none";
+        "w writes 0" => "#1 read 0 4";
+        "all accept" => "#1 write at once 0 4";
+        "0 accepts";
+        "pass 31s" => "#1 write at once 4, w TimedOut 4 in 30s";
+        "v writes 0"; // Its copies may still arrive; a read does no harm.
+        "r reads 1" => "#2 read 1";
+        "pass 1s" => "#1 write at once 4, #2 read 1";
+        "4 accepts";
+        "serve v r" => "v done, r has 0";
 }
 
-#[test]
-fn without_ordering_a_later_write_waits_for_one_of_unknown_outcome() {
-    let mut stage = Stage::raid5(Ordering::None);
-    let write = stage.write_block(0, 1);
-    let (write, writes) = begin_writing(&mut stage, write);
-    stage.accept_all(&writes[..1], 0);
-    stage.pass(Duration::from_secs(31));
-    assert!(matches!(stage.outcome(write), Some(Err(HostError::TimedOut { .. }))));
-    stage.commands();
-    let old = subject(&writes[0].1).0;
-    let (later, elsewhere) = (stage.write_block(0, 2), stage.read_block(1));
-    let begun: Vec<_> = stage.commands().iter().map(|(device, _)| device.0).collect();
-    assert_eq!(begun, [1], "its copies may still arrive; a read does no harm");
-    stage.pass(Duration::from_secs(1));
-    let again = stage.commands();
-    let again: Vec<_> = again.into_iter().filter(|sent| is_write(sent) && subject(&sent.1).0 == old).take(1).collect();
-    stage.accept_all(&again, 0);
-    assert_eq!(serve(&mut stage, later, 0), Ok(HostSuccess::Done));
-    assert!(serve(&mut stage, elsewhere, 0).is_ok());
+stories! {
+    for_a_minute;
+
+    fn a_write_with_a_limit_is_never_written_twice():
+        "enter 0:out 4:in" => "#1 resolve 4";
+        "enter 4:out 0:in" => "w Unavailable 0 4"; // Its outcome can't be known.
+        "count repeated" => "0";
+}
+
+stories! {
+    endless;
+
+    fn an_error_is_told_only_when_nothing_can_happen_any_more():
+        "0 accepts";
+        "4 fails NoSpace" => "#1 retract 0 4"; // The other device has an intent.
+        "all accept" => "w NoSpace 4";
+        "v writes 0 endless" => "#2 pre+read 0 4"; // A device that can't now may be able to later.
+        "all accept" => "#2 write 0 4";
+        "0 fails Disk" => "#2 retract 0 4";
+        "all accept" => "#3 pre+read 0 4";
+        "serve v" => "v done";
+
+    fn a_write_is_repeated_if_all_its_devices_were_out_before_its_outcome_was_known():
+        "enter 0:out 4:in" => "#1 resolve 4";
+        "enter 4:out 0:in" => "#2 pre 0";
+        "count repeated" => "1";
+        "serve w" => "w done";
+}
+
+/// A write of unknown outcome keeps its locks until it is decided: neither time nor another host makes the host release them. A later write
+/// of the same host waits: at the lock server, or behind the lock that is in use here.
+fn keeps_its_lock(story: &[(&str, &str)]) {
+    tell(Stage::raid5(Ordering::ServerLock), story);
+}
+
+stories! {
+    keeps_its_lock;
+
+    fn a_write_of_unknown_outcome_keeps_its_lock_until_it_is_decided():
+        "array monitored server-lock";
+        "w writes 0" => "lock A XX";
+        "grant A" => "#1 read 0 4";
+        "all accept" => "#1 write 0 4";
+        "0 accepts";
+        "pass 31s" => "#1 write 4, #1 retract 0 4, w TimedOut 4 in 30s";
+        "pass 1h" => "#1 retract 0 4";
+        "v writes 0" => "lock B XX";
+        "pass 2s" => "#1 retract 0 4, lock B XX";
+        "all accept #1" => "unlock A";
+
+    fn a_consistent_write_of_unknown_outcome_keeps_its_lock_until_it_is_decided():
+        "array monitored consistent server-lock";
+        "w writes 0" => "lock A XX";
+        "grant A" => "#1 read 0 4";
+        "all accept" => "#1 write at once 0 4";
+        "0 accepts";
+        "pass 31s" => "#1 write at once 4, w TimedOut 4 in 30s";
+        "pass 1h" => "#1 write at once 4";
+        "v writes 0" => "lock B XX";
+        "pass 2s" => "#1 write at once 4, lock B XX";
+        "4 accepts" => "unlock A";
+
+    fn a_write_of_unknown_outcome_keeps_its_cached_lock_until_it_is_decided():
+        "array monitored callback-lock";
+        "w writes 0" => "lock A XX cached";
+        "grant A" => "#1 read 0 4";
+        "all accept" => "#1 write 0 4";
+        "0 accepts";
+        "pass 31s" => "#1 write 4, #1 retract 0 4, w TimedOut 4 in 30s";
+        "revoke A";
+        "pass 1h" => "#1 retract 0 4";
+        "v writes 0";
+        "pass 2s" => "#1 retract 0 4";
+        "all accept #1" => "yield A, lock B XX cached";
+
+    fn a_consistent_write_of_unknown_outcome_keeps_its_cached_lock_until_it_is_decided():
+        "array monitored consistent callback-lock";
+        "w writes 0" => "lock A XX cached";
+        "grant A" => "#1 read 0 4";
+        "all accept" => "#1 write at once 0 4";
+        "0 accepts";
+        "pass 31s" => "#1 write at once 4, w TimedOut 4 in 30s";
+        "revoke A";
+        "pass 1h" => "#1 write at once 4";
+        "v writes 0";
+        "pass 2s" => "#1 write at once 4";
+        "4 accepts" => "yield A, lock B XX cached";
 }

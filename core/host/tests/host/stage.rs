@@ -353,14 +353,6 @@ pub fn subject(command: &Command) -> (TransactionId, Stamp) {
     }
 }
 
-pub fn is_prewrite((_, command): &(DeviceId, Command)) -> bool {
-    matches!(command, Command::Prewrite { .. })
-}
-
-pub fn is_write((_, command): &(DeviceId, Command)) -> bool {
-    matches!(command, Command::Write { .. })
-}
-
 pub fn is_abort((_, command): &(DeviceId, Command)) -> bool {
     matches!(command, Command::Decide { outcome: Outcome::Abort, .. })
 }

@@ -1,7 +1,12 @@
 //! A host's storage transactions. The tests play the devices.
 
 use crate::stage::*;
+use crate::story::{Story, stories, tell};
 use braid_wire::Orphan;
+
+fn raid5(story: &[(&str, &str)]) -> Story {
+    tell(Stage::raid5(Ordering::Timestamp), story)
+}
 
 #[test]
 fn a_small_write_reads_and_prewrites_then_writes_data_and_parity() {
@@ -85,41 +90,15 @@ fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_repeated() {
 
 #[test]
 fn a_late_writer_retries_above_the_stamp_it_lost_to() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let op = stage.write_block(0, 1);
-    let first = stage.commands();
-    let (transaction, stamp) = subject(&first[0].1);
-    let seen = Stamp { clock: Clock(stamp.clock.0 + 1_000_000), host: Generation(9) };
-    stage.accept_all(&first[1..], 0);
-    stage.refuse(&first[0], Step::Prewrite, Refusal::TooLate { seen });
-    stage.pass(Duration::ZERO);
-    let next = stage.commands();
-    let aborts: Vec<_> = next.iter().filter(|sent| is_abort(sent)).collect();
-    assert_eq!(aborts.len(), 1, "only the device that accepted is told");
-    assert_ne!(aborts[0].0, first[0].0);
-    let again: Vec<_> = next.iter().filter(|(_, command)| matches!(command, Command::Prewrite { .. })).collect();
-    assert_eq!(again.len(), 2);
-    for (_, command) in again {
-        let (retry, higher) = subject(command);
-        assert!(higher > seen, "above the stamp it lost to");
-        assert!(retry > transaction, "as a new transaction");
-    }
-    assert_eq!(stage.outcome(op), None);
-}
-
-#[test]
-fn a_refused_write_aborts_the_others_and_is_tried_again() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let op = stage.write_block(0, 1);
-    stage.accept_sent(0);
-    let writes = stage.commands();
-    stage.accept_all(&writes[..1], 0);
-    stage.refuse(&writes[1], Step::Write, Refusal::NoPrewrite);
-    stage.pass(Duration::ZERO);
-    let next = stage.commands();
-    let abort = next.iter().find(|sent| is_abort(sent));
-    assert_eq!(abort.expect("the intent is undone").0, writes[0].0);
-    assert_eq!(stage.outcome(op), None, "the operation continues");
+    let told = raid5(&[
+        ("w writes 0", "#1 pre+read 0 4"),
+        ("4 accepts", ""),
+        // Only the device that accepted is told.
+        ("0 refuses TooLate by 1ms", "#1 abort 4, #2 pre+read 0 4"),
+        ("pass 0s", ""),
+    ]);
+    assert!(told.stamp(2).clock > told.stamp(1).clock.ahead(Duration::from_millis(1)), "above the stamp it lost to");
+    assert!(told.transaction(2) > told.transaction(1), "as a new transaction");
 }
 
 #[test]
@@ -148,23 +127,14 @@ fn a_reader_that_keeps_losing_reads_with_prewrites_and_gives_them_back() {
 
 #[test]
 fn a_silent_device_is_asked_again_and_fails_the_request_in_the_end() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let op = stage.read_block(0);
-    let (device, command) = stage.commands().pop().expect("the read");
-    stage.pass(Duration::from_secs(29));
-    let again = stage.commands();
+    let mut told = raid5(&[("r reads 0", "#1 read 0")]);
+    let sent = told.open[0].clone();
+    told.stage.pass(Duration::from_secs(29));
+    let again = told.stage.commands();
     assert!(again.len() >= 5, "sent again: {}", again.len());
-    assert!(again.iter().all(|asked| *asked == (device, command.clone())), "the same request");
-    assert_eq!(stage.outcome(op), None);
-    stage.pass(Duration::from_secs(2));
-    match stage.outcome(op) {
-        Some(Err(HostError::TimedOut { devices, waited })) => {
-            assert_eq!(devices, [device]);
-            assert_eq!(waited, Duration::from_secs(30));
-        }
-        other => panic!("{other:?}"),
-    }
-    assert!(stage.host.is_idle(), "nothing of it is left");
+    assert!(again.iter().all(|asked| *asked == sent), "the same request");
+    // Nothing of it is left.
+    told.goes_on(&[("pass 2s", "#1 read 0, r TimedOut 0 in 30s"), ("idle?", "yes")]);
 }
 
 /// A device with this clock refuses the read.
@@ -248,18 +218,6 @@ fn a_clock_that_jumped_ahead_and_back_is_forgiven() {
 }
 
 #[test]
-fn a_fenced_host_serves_nothing_any_more() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let under_way = stage.read_block(0);
-    stage.commands();
-    stage.answer(DeviceId(2), Reply::Rejected { rejection: Rejection::Fenced });
-    assert_eq!(stage.outcome(under_way), Some(Err(HostError::Fenced)));
-    let later = stage.write_block(0, 1);
-    assert_eq!(stage.outcome(later), Some(Err(HostError::Fenced)));
-    assert!(stage.commands().is_empty());
-}
-
-#[test]
 fn an_unavailable_device_does_not_make_the_others_remember() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     // One transaction gets stuck: the device of its parity is gone after all have accepted the pre-writes.
@@ -294,17 +252,6 @@ fn an_unavailable_device_does_not_make_the_others_remember() {
 }
 
 #[test]
-fn an_abort_of_a_mere_prewrite_ends_with_the_lease_of_an_unavailable_device() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let op = stage.write_block(0, 1);
-    stage.pass(Duration::from_secs(31));
-    assert!(matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. }))));
-    assert!(!stage.host.is_idle(), "the devices are told of the abort");
-    stage.pass(Duration::from_secs(10));
-    assert!(stage.host.is_idle(), "the abort ends with the lease");
-}
-
-#[test]
 fn a_device_that_leaves_out_blocks_is_not_believed() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.read_block(0);
@@ -316,15 +263,8 @@ fn a_device_that_leaves_out_blocks_is_not_believed() {
 
 #[test]
 fn without_ordering_there_is_no_prewrite_and_no_commit() {
-    let mut stage = Stage::raid5(Ordering::None);
-    let op = stage.write_block(0, 1);
-    let reads = stage.commands();
-    assert!(reads.iter().all(|(_, command)| matches!(command, Command::Read { .. })), "{reads:?}");
-    stage.accept_all(&reads, 0);
-    let writes = stage.commands();
-    assert_eq!(writes.len(), 2);
-    stage.accept_all(&writes, 0);
-    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
+    let story = [("w writes 0", "#1 read 0 4"), ("all accept", "#1 write at once 0 4"), ("all accept", "w done")];
+    let mut stage = tell(Stage::raid5(Ordering::None), &story).stage;
     stage.pass(Duration::from_millis(10));
     assert!(stage.sent.is_empty());
     assert!(stage.host.is_idle());
@@ -380,4 +320,27 @@ fn a_host_does_not_resolve_what_it_is_itself_about() {
     let orphans = vec![Orphan { transaction, stamp, participants: vec![DeviceId(0)] }];
     stage.answer(DeviceId(0), Reply::Heartbeat { orphans, suspects: Vec::new(), busy: false });
     assert!(stage.commands().is_empty());
+}
+
+stories! {
+    raid5;
+
+    fn a_refused_write_aborts_the_others_and_is_tried_again():
+        "w writes 0" => "#1 pre+read 0 4";
+        "all accept" => "#1 write 0 4";
+        "0 accepts";
+        "4 refuses NoPrewrite" => "#1 abort 0"; // The operation continues.
+        "pass 0s";
+
+    fn a_fenced_host_serves_nothing_any_more():
+        "r reads 0" => "#1 read 0";
+        "2 rejects Fenced" => "r Fenced";
+        "w writes 0" => "w Fenced";
+
+    fn an_abort_of_a_mere_prewrite_ends_with_the_lease_of_an_unavailable_device():
+        "w writes 0" => "#1 pre+read 0 4";
+        "pass 31s" => "#1 pre+read 0 4, #1 abort 0 4, w TimedOut 0 4 in 30s";
+        "idle?" => "no"; // The devices are told of the abort.
+        "pass 10s" => "#1 abort 0 4";
+        "idle?" => "yes";
 }
