@@ -151,6 +151,14 @@ impl Bench {
         self.receive(NodeId::Monitor, Message::MonitorAnswer(answer));
     }
 
+    /// The monitor tells the device of the next epoch, with some changes, and grants a lease.
+    pub fn enter(&mut self, change: impl FnOnce(&mut Membership)) {
+        let mut membership = self.device.membership().expect("a membership is adopted").clone();
+        membership.epoch = membership.epoch.next();
+        change(&mut membership);
+        self.tell(Some(membership));
+    }
+
     /// Lets time pass while the monitor keeps renewing the lease.
     pub fn pass_with_lease(&mut self, span: Duration) {
         let end = self.now.time.after(span);
@@ -324,6 +332,16 @@ fn device(has_monitor: bool) -> Device {
     Device::new(DeviceConfig { store, membership, settings: Settings::default() })
 }
 
+/// Sets the state of a member, from this epoch on if that begins a presence or an absence.
+pub fn stands(membership: &mut Membership, number: u16, member_state: MemberState) {
+    let epoch = membership.epoch;
+    let member = membership.member_mut(DeviceId(number)).expect("the device is a member");
+    if member_state != MemberState::In {
+        member.since = epoch;
+    }
+    member.member_state = member_state;
+}
+
 /// A transaction under test; it makes the requests of its host.
 #[derive(Clone, Copy)]
 pub struct Actor {
@@ -370,7 +388,6 @@ impl Actor {
     }
 
     pub fn write_as(self, mode: WriteMode, range: BlockRange, fill: u8) -> Command {
-        let bytes = Bytes::from(vec![fill; range.count as usize * BLOCK_BYTES]);
         Command::Write {
             transaction: self.id,
             stamp: self.stamp,
@@ -379,7 +396,7 @@ impl Actor {
             participants: vec![DeviceId(0), DeviceId(1)],
             linkage: Linkage { first: range.start, last: range.end() - 1 },
             mode,
-            pieces: vec![Piece { range, content: Content::Data(bytes) }],
+            pieces: vec![Piece { range, content: filled(range, fill) }],
         }
     }
 
@@ -419,6 +436,11 @@ pub fn refused(actor: Actor, step: Step, refusal: Refusal) -> Option<Reply> {
 /// The answer to a request that fails.
 pub fn failed(actor: Actor, step: Step, failure: Failure) -> Option<Reply> {
     Some(Reply::Failed { transaction: actor.id, step, failure })
+}
+
+/// Blocks that are full of this byte.
+pub fn filled(range: BlockRange, fill: u8) -> Content {
+    Content::Data(Bytes::from(vec![fill; range.count as usize * BLOCK_BYTES]))
 }
 
 /// Creates an object without absent blocks.

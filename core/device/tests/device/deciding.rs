@@ -1,186 +1,46 @@
 //! The end of transactions on one device, across restarts and after the loss of their hosts (atomicity `implied`).
 
 use crate::bench::*;
+use crate::story::{Story, stories, tell, tell_of};
 use braid_wire::Orphan;
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);
 const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
+const PREPARED: (&str, &str) = ("a1@0 prepare 5 =8", "a1 accepted, a1 written");
+
+fn story(parts: &[(&str, &str)]) -> Story {
+    tell(Bench::new(), parts)
+}
+
+/// A story of an object whose writes take effect on arrival.
+fn arriving(parts: &[(&str, &str)]) -> Story {
+    tell_of((ARRIVING, Ordering::Timestamp), Bench::new(), parts)
+}
 
 fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
     bench.ask(actor.id.host, actor.prewrite(BLOCK));
     assert_eq!(bench.ask(actor.id.host, actor.write(BLOCK, fill)), written(actor));
 }
 
-fn vote_on(bench: &mut Bench, actor: Actor) -> Vote {
-    match bench.ask(B, actor.resolve()) {
-        Some(Reply::Vote { vote, .. }) => vote,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn read_now(bench: &mut Bench, sequence: u64) -> Vec<u8> {
-    // Well above the floor after a restart.
-    let reader = actor(bench, B, sequence, 3_000_000 + sequence as i64);
-    fills(&bench.ask(B, reader.read(BLOCK)).expect("an answer"))
-}
-
 #[test]
 fn a_commit_that_its_host_declared_over_before_is_forgotten_with_the_resolution() {
-    for (settled, silent) in [(false, false), (true, false), (true, true)] {
-        let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-        prepare(&mut bench, writer, 1);
-        if settled {
-            bench.settle(A, 2);
-        }
-        if silent {
-            // Its lease here ends.
-            bench.pass(Settings::default().host_lease * 2);
-        }
-        bench.say(B, writer.decide(Outcome::Commit));
-        // The commit becomes durable with a later batch.
-        bench.pass(Duration::from_secs(1));
-        let decided = Reply::Decided { transaction: writer.id, outcome: Outcome::Commit };
-        assert_eq!(bench.hear(B), Some(decided), "settled: {settled}");
-        bench.say(B, Command::Forget { transaction: writer.id });
-        assert_eq!(bench.hear(B), Some(Reply::Forgotten { transaction: writer.id }));
-        // Its host may send it again, unless it has said that it will not.
-        assert_eq!(bench.device.transactions().count(), usize::from(!settled));
+    // Its host may send it again, unless it has said that it will not; then, its lease here may have ended, too.
+    let settles = ("a settles 2", "a hears of a1");
+    for (before, silence, left) in
+        [(("pass 0s", ""), "pass 0s", "1"), (settles, "pass 0s", "0"), (settles, "pass 8s", "0")]
+    {
+        story(&[
+            PREPARED,
+            before,
+            (silence, ""),
+            ("b commits a1", ""),
+            // The commit becomes durable with a later batch.
+            ("pass 1s", "b: a1 is over: Commit"),
+            ("b forgets a1", "b: a1 forgotten"),
+            ("transactions?", left),
+        ]);
     }
-}
-
-#[test]
-fn a_promise_never_to_prepare_is_kept() {
-    for restarted in [false, true] {
-        let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-        assert_eq!(vote_on(&mut bench, writer), Vote::NeverPrepared);
-        if restarted {
-            bench.restart();
-        }
-        // The pre-write was delayed, not lost.
-        for (command, expected) in [(writer.prewrite(BLOCK), Step::Prewrite), (writer.write(BLOCK, 1), Step::Write)] {
-            let Some(Reply::Refused { step, refusal, .. }) = bench.ask(A, command) else { panic!("it is refused") };
-            assert!(step == expected && matches!(refusal, Refusal::TooLate { .. }), "{step:?} {refusal:?}");
-        }
-    }
-}
-
-#[test]
-fn an_abort_promise_for_a_stamp_of_next_year_is_not_made() {
-    let mut bench = Bench::new();
-    let year = 365 * 86_400 * 1_000_000;
-    let writer = actor(&bench, A, 1, year);
-    assert!(matches!(vote_on(&mut bench, writer), Vote::TooFarAhead { .. }));
-    let other = actor(&bench, A, 2, 0);
-    bench.say(A, other.prewrite(BLOCK));
-    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })), "other writers are still admitted");
-}
-
-#[test]
-fn a_prewrite_that_was_asked_about_is_never_prepared() {
-    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-    bench.ask(A, writer.prewrite(BLOCK));
-    assert_eq!(vote_on(&mut bench, writer), Vote::NeverPrepared);
-    assert!(matches!(bench.ask(A, writer.write(BLOCK, 1)), Some(Reply::Refused { step: Step::Write, .. })));
-    assert!(matches!(bench.ask(A, writer.prewrite(BLOCK)), Some(Reply::Refused { step: Step::Prewrite, .. })));
-}
-
-#[test]
-fn a_write_refused_for_want_of_its_prewrite_is_refused_for_ever() {
-    for restarted in [false, true] {
-        let mut bench = Bench::new();
-        let writer = actor(&bench, A, 1, 0).on(ARRIVING, Ordering::Timestamp);
-        let write = writer.write_as(WriteMode::Immediate, BLOCK, 1);
-        // The first copy only makes the device reserve such stamps. Without the reservation, the refusal would not
-        // outlive a restart.
-        assert_eq!(bench.ask(A, write.clone()), None);
-        assert!(matches!(bench.ask(A, write), Some(Reply::Refused { step: Step::Write, .. })));
-        if restarted {
-            bench.restart();
-        }
-        assert!(matches!(bench.ask(A, writer.prewrite(BLOCK)), Some(Reply::Refused { step: Step::Prewrite, .. })));
-    }
-}
-
-#[test]
-fn a_retraction_outlives_a_restart() {
-    for restarted in [false, true] {
-        let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-        // The first copy waits until such stamps are reserved: after a restart the device knows nothing else of it.
-        bench.say(A, writer.retract());
-        bench.run_disk();
-        bench.say(A, writer.retract());
-        let reply = Reply::Decided { transaction: writer.id, outcome: Outcome::Abort };
-        assert_eq!(bench.hear(A), Some(reply));
-        while bench.hear(A).is_some() {}
-        if restarted {
-            bench.restart();
-        }
-        let reply = bench.ask(A, writer.write(BLOCK, 1));
-        assert!(matches!(reply, Some(Reply::Refused { step: Step::Write, .. })), "{reply:?}");
-    }
-}
-
-#[test]
-fn a_recovered_intent_is_not_retracted_for_others_may_know_of_it() {
-    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-    bench.say(A, writer.write(BLOCK, 1));
-    bench.run_disk();
-    assert!(matches!(bench.hear(A), Some(Reply::Written { .. })));
-    bench.restart();
-    assert_eq!(bench.ask(A, writer.retract()), Some(Reply::Vote { transaction: writer.id, vote: Vote::Prepared }));
-}
-
-#[test]
-fn an_intent_outlives_a_restart_and_can_be_decided_either_way() {
-    for (outcome, expected) in [(Outcome::Commit, 8), (Outcome::Abort, 4)] {
-        let (mut bench, [before]) = Bench::new().with_actors([(A, 1, 0)]);
-        prepare(&mut bench, before, 4);
-        bench.say_with(A, vec![1], Command::Heartbeat);
-        let writer = actor(&bench, A, 2, 10);
-        prepare(&mut bench, writer, 8);
-        bench.restart();
-        let reader = actor(&bench, B, 1, 2_900_000);
-        assert_eq!(bench.ask(B, reader.read(BLOCK)), None, "the undecided intent still blocks higher stamps");
-        bench.say(B, writer.decide(outcome));
-        let answers: Vec<_> = std::iter::from_fn(|| bench.hear(B)).collect();
-        let data = answers.iter().find(|reply| matches!(reply, Reply::Data { .. }));
-        assert_eq!(fills(data.expect("released")), [expected]);
-        bench.pass(Duration::from_millis(50));
-        bench.restart();
-        assert_eq!(read_now(&mut bench, 9), [expected], "the decision outlives another restart");
-    }
-}
-
-#[test]
-fn a_prewrite_does_not_outlive_a_restart_and_its_write_is_refused() {
-    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.restart();
-    assert!(matches!(bench.ask(A, writer.write(BLOCK, 1)), Some(Reply::Refused { step: Step::Write, .. })));
-    bench.say(A, writer.prewrite(BLOCK));
-    assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Prewrite, .. })), "the floor is above it");
-}
-
-#[test]
-fn a_read_before_a_restart_still_holds_off_writes_below_it() {
-    let (mut bench, [late, reader]) = Bench::new().with_actors([(A, 1, 0), (B, 1, 10)]);
-    assert_eq!(fills(&bench.ask(B, reader.read(BLOCK)).expect("an answer")), [0]);
-    bench.restart();
-    assert!(matches!(bench.ask(A, late.prewrite(BLOCK)), Some(Reply::Refused { step: Step::Prewrite, .. })));
-}
-
-#[test]
-fn a_decision_is_remembered_until_it_is_settled() {
-    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-    prepare(&mut bench, writer, 8);
-    bench.say_with(A, vec![1], Command::Heartbeat);
-    bench.pass(Duration::from_millis(50));
-    assert_eq!(vote_on(&mut bench, writer), Vote::Committed);
-    bench.restart();
-    assert_eq!(vote_on(&mut bench, writer), Vote::Committed);
-    bench.settle(A, 2);
-    assert_eq!(bench.device.transactions().count(), 0, "settled transactions are forgotten");
 }
 
 #[test]
@@ -228,7 +88,7 @@ fn undecided_writes_of_a_silent_host_are_named_to_the_others() {
     bench.say(B, Command::Heartbeat);
     let answer = bench.heard.entry(B).or_default().pop_front().expect("an answer");
     assert_eq!(answer.reply, Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false });
-    assert_eq!(read_now(&mut bench, 1), [8]);
+    tell(bench, &[("b1@0 read 5", "b1 has 8")]);
 }
 
 #[test]
@@ -273,4 +133,107 @@ fn an_inspection_tells_for_how_long_a_transaction_has_been_undecided() {
     let decided = Reply::Decided { transaction: writer.id, outcome: Outcome::Abort };
     assert_eq!(bench.hear(B), Some(decided));
     assert_eq!(ages(&mut bench, 4), [0, 0, 0]);
+}
+
+stories! {
+    story;
+
+    fn a_promise_never_to_prepare_is_kept():
+        "a1@0";
+        "b asks a1" => "b: a1: NeverPrepared";
+        "a1 pre 5" => "a1: Prewrite TooLate for a1"; // It was delayed, not lost.
+        "a1 write 5" => "a1: Write TooLate for a1";
+
+    fn a_promise_never_to_prepare_outlives_a_restart():
+        "a1@0";
+        "b asks a1" => "b: a1: NeverPrepared";
+        "restart";
+        "a1 pre 5" => "a1: Prewrite TooLate";
+        "a1 write 5" => "a1: Write TooLate";
+
+    fn a_retraction_is_final():
+        "a1@0 retracts" => "a1 is over: Abort";
+        "a1 retracts" => "a1 is over: Abort";
+        "a1 write 5" => "a1: Write NoPrewrite";
+
+    fn a_retraction_outlives_a_restart():
+        // The first copy waits until such stamps are reserved: after a restart the device knows nothing else of it.
+        "a1@0 retracts" => "a1 is over: Abort";
+        "a1 retracts" => "a1 is over: Abort";
+        "restart";
+        "a1 write 5" => "a1: Write TooLate";
+
+    fn an_intent_outlives_a_restart_and_can_be_committed():
+        "a1@0 prepare 5 =4" => "a1 accepted, a1 written";
+        "a1 ends";
+        "a2@10 prepare 5 =8" => "a2 accepted, a2 written";
+        "restart";
+        "b1@2900000 read 5" => "a2 blocks"; // The undecided intent still blocks higher stamps.
+        "b commits a2" => "b1 has 8 at last";
+        "pass 50ms" => "b: a2 is over: Commit";
+        "restart";
+        "b2@3000000 read 5" => "b2 has 8"; // The decision outlives another restart.
+
+    fn an_intent_outlives_a_restart_and_can_be_aborted():
+        "a1@0 prepare 5 =4" => "a1 accepted, a1 written";
+        "a1 ends";
+        "a2@10 prepare 5 =8" => "a2 accepted, a2 written";
+        "restart";
+        "b1@2900000 read 5" => "a2 blocks";
+        "b aborts a2" => "b1 has 4 at last, b: a2 is over: Abort";
+        "pass 50ms";
+        "restart";
+        "b2@3000000 read 5" => "b2 has 4";
+
+    fn an_abort_promise_for_a_stamp_of_next_year_is_not_made():
+        "a1@31536000000000";
+        "b asks a1" => "b: a1: TooFarAhead";
+        "a2@0 pre 5" => "a2 accepted"; // Other writers are still admitted.
+
+    fn a_prewrite_that_was_asked_about_is_never_prepared():
+        "a1@0 pre 5" => "a1 accepted";
+        "b asks a1" => "b: a1: NeverPrepared";
+        "a1 write 5" => "a1: Write NoPrewrite";
+        "a1 pre 5" => "a1: Prewrite NoPrewrite";
+
+    fn a_recovered_intent_is_not_retracted_for_others_may_know_of_it():
+        "a1@0 write 5" => "a1 written";
+        "restart";
+        "a1 retracts" => "a1: Prepared";
+
+    fn a_prewrite_does_not_outlive_a_restart_and_its_write_is_refused():
+        "a1@0 pre 5" => "a1 accepted"; // The floor is above it.
+        "restart";
+        "a1 write 5" => "a1: Write TooLate";
+        "a1 pre 5" => "a1: Prewrite TooLate";
+
+    fn a_read_before_a_restart_still_holds_off_writes_below_it():
+        "b1@10 read 5" => "b1 has 0";
+        "restart";
+        "a1@0 pre 5" => "a1: Prewrite TooLate";
+
+    fn a_decision_is_remembered_until_it_is_settled():
+        "a1@0 prepare 5 =8" => "a1 accepted, a1 written";
+        "a1 ends";
+        "pass 50ms";
+        "b asks a1" => "b: a1: Committed";
+        "restart";
+        "b asks a1" => "b: a1: Committed";
+        "a settles 2";
+        "transactions?" => "0";
+}
+
+stories! {
+    arriving;
+
+    fn a_write_refused_for_want_of_its_prewrite_is_refused_for_ever():
+        "a1@0 arrive 5"; // The first copy only makes the device reserve such stamps.
+        "a1 arrive 5" => "a1: Write NoPrewrite";
+        "a1 pre 5" => "a1: Prewrite TooLate for a1";
+
+    fn a_write_refused_for_want_of_its_prewrite_is_refused_after_a_restart_too():
+        "a1@0 arrive 5"; // Without the reservation, the refusal would not outlive the restart.
+        "a1 arrive 5" => "a1: Write NoPrewrite";
+        "restart";
+        "a1 pre 5" => "a1: Prewrite TooLate";
 }

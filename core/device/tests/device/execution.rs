@@ -1,9 +1,9 @@
 //! Columns on one device: what it sends, what it gathers, and how often (the table in `scheduler/columns.rs`).
 
 use crate::bench::*;
+use crate::story::{Story, stories, tell};
 use braid_blocks::{Base, Column, ParityRows, Sending, Sent};
 use braid_store::CHUNK_BLOCKS;
-use braid_wire::Progress;
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);
@@ -20,28 +20,28 @@ fn actor(bench: &Bench, sequence: u64, micros: i64) -> Actor {
 }
 
 fn data(range: BlockRange, fill: u8) -> Piece {
-    Piece { range, content: Content::Data(Bytes::from(vec![fill; range.count as usize * BLOCK_BYTES])) }
+    Piece { range, content: filled(range, fill) }
 }
 
 /// Our block gets new content, and its change goes to another device.
-fn changes(fill: u8) -> Column {
+pub fn changes(fill: u8) -> Column {
     let sending = Sending { blocks: ROW, to: ONE, at: THERE, what: Sent::Change };
     Column { pieces: vec![data(ROW, fill)], sends: vec![sending], parity: Vec::new() }
 }
 
 /// We compute parity of what two devices send.
-fn gathers(base: Base) -> Column {
+pub fn gathers(base: Base) -> Column {
     let rows = ParityRows { blocks: ROW, base, from: vec![ONE, TWO], own: Vec::new() };
     Column { parity: vec![rows], ..Column::default() }
 }
 
 /// We only send our old content.
-fn contributes() -> Column {
+pub fn contributes() -> Column {
     let sending = Sending { blocks: ROW, to: ONE, at: THERE, what: Sent::Old };
     Column { sends: vec![sending], ..Column::default() }
 }
 
-fn execute(actor: Actor, column: Column) -> Command {
+pub fn execute(actor: Actor, column: Column) -> Command {
     let participants = if column.writes().is_empty() { vec![ONE, TWO] } else { vec![US, ONE] };
     Command::Execute {
         transaction: actor.id,
@@ -58,66 +58,17 @@ fn partial(actor: Actor, piece: Piece) -> Partial {
     Partial { epoch: Epoch(1), transaction: actor.id, object: OBJECT, pieces: vec![piece] }
 }
 
-fn executing(actor: Actor, progress: Progress) -> Option<Reply> {
-    Some(Reply::Executing { transaction: actor.id, progress })
-}
-
-/// Writes our block, and commits.
-fn fill(bench: &mut Bench, sequence: u64, micros: i64, fill: u8) {
-    let writer = actor(bench, sequence, micros);
-    assert_eq!(bench.ask(A, writer.write(ROW, fill)), written(writer));
-    commit(bench, writer);
-}
-
 fn commit(bench: &mut Bench, actor: Actor) {
     bench.say_with(A, vec![actor.id.sequence], Command::Heartbeat);
 }
 
-fn read_now(bench: &mut Bench, sequence: u64) -> Vec<u8> {
-    let reader = Actor::new(B, sequence, bench.stamp(B, 3_000_000 + sequence as i64));
-    fills(&bench.ask(B, reader.read(ROW)).expect("an answer"))
-}
-
-fn content_of(partial: &Partial) -> (u64, u8) {
+pub fn content_of(partial: &Partial) -> (u64, u8) {
     let [Piece { range, content: Content::Data(bytes) }] = &partial.pieces[..] else { panic!("{partial:?}") };
     (range.start, bytes[0])
 }
 
-#[test]
-fn a_device_sends_the_change_of_its_block_and_answers_once() {
-    let mut bench = Bench::new();
-    fill(&mut bench, 1, 0, 0b0011);
-    let writer = actor(&bench, 2, 10);
-    bench.stalled = true;
-    bench.say(A, execute(writer, changes(0b0110)));
-    let (to, sent) = bench.partials.pop_front().expect("the change");
-    assert_eq!(bench.hear(A), None, "its own part is not durable");
-    bench.resume_disk();
-    assert_eq!((to, content_of(&sent), sent.transaction), (ONE, (THERE, 0b0101), writer.id));
-    assert_eq!((bench.hear(A), bench.hear(A)), (written(writer), None));
-    commit(&mut bench, writer);
-    assert_eq!(read_now(&mut bench, 1), [0b0110]);
-}
-
-#[test]
-fn parity_is_the_base_and_one_part_of_each_sender() {
-    for (base, expected) in [(Base::Old, 0b1000 ^ 0b0001 ^ 0b0010), (Base::Zeros, 0b0001 ^ 0b0010)] {
-        let mut bench = Bench::new();
-        fill(&mut bench, 1, 0, 0b1000);
-        let writer = actor(&bench, 2, 10);
-        bench.say(A, execute(writer, gathers(base)));
-        for _ in 0..2 {
-            bench.arrive(ONE, partial(writer, data(ROW, 0b0001)));
-        }
-        // Neither a device that owes nothing nor content for other blocks counts.
-        bench.arrive(DEVICES[3], partial(writer, data(ROW, 0b0100)));
-        bench.arrive(TWO, partial(writer, data(BlockRange::new(6, 1), 0b0100)));
-        assert_eq!(bench.hear(A), None, "a part is missing");
-        bench.arrive(TWO, partial(writer, data(ROW, 0b0010)));
-        assert_eq!(bench.hear(A), written(writer), "{base:?}");
-        commit(&mut bench, writer);
-        assert_eq!(read_now(&mut bench, 1), [expected], "{base:?}");
-    }
+fn story(parts: &[(&str, &str)]) -> Story {
+    tell(Bench::new(), parts)
 }
 
 #[test]
@@ -133,110 +84,6 @@ fn holes_that_are_added_up_are_a_hole() {
     let reader = Actor::new(B, 1, bench.stamp(B, 100));
     let Some(Reply::Data { pieces, .. }) = bench.ask(B, reader.read(ROW)) else { panic!("no data") };
     assert_eq!(pieces, [Piece { range: ROW, content: Content::Hole }]);
-}
-
-#[test]
-fn a_part_that_comes_before_its_column_is_kept_for_a_second() {
-    for late in [false, true] {
-        let mut bench = Bench::new();
-        let writer = actor(&bench, 1, 1_000);
-        bench.arrive(ONE, partial(writer, data(ROW, 1)));
-        bench.pass(Duration::from_millis(if late { 1_100 } else { 900 }));
-        bench.say(A, execute(writer, gathers(Base::Zeros)));
-        bench.arrive(TWO, partial(writer, data(ROW, 2)));
-        assert_eq!(bench.hear(A), if late { None } else { written(writer) });
-    }
-}
-
-#[test]
-fn a_repeated_column_is_answered_with_what_is_missing() {
-    let mut bench = Bench::new();
-    let (below, writer) = (actor(&bench, 1, 0), actor(&bench, 2, 10));
-    assert!(matches!(bench.ask(A, below.prewrite(ROW)), Some(Reply::Accepted { .. })));
-    bench.say(A, execute(writer, gathers(Base::Old)));
-    bench.say(A, execute(writer, gathers(Base::Old)));
-    assert_eq!(bench.hear(A), executing(writer, Progress::Waiting), "a lower one may change the base");
-    assert!(matches!(bench.ask(A, below.retract()), Some(Reply::Decided { .. })));
-    for (from, missing) in [(None, vec![ONE, TWO]), (Some(ONE), vec![TWO])] {
-        if let Some(from) = from {
-            bench.arrive(from, partial(writer, data(ROW, 1)));
-        }
-        bench.say(A, execute(writer, gathers(Base::Old)));
-        assert_eq!(bench.hear(A), executing(writer, Progress::Gathering { missing }));
-    }
-}
-
-#[test]
-fn a_repeated_answer_equals_the_first() {
-    let mut bench = Bench::new();
-    fill(&mut bench, 1, 0, 0b0011);
-    let (writer, reader) = (actor(&bench, 2, 10), actor(&bench, 3, 20));
-    bench.say(A, execute(writer, changes(0b0110)));
-    let first = bench.partials.pop_front();
-    assert_eq!(bench.hear(A), written(writer));
-    bench.say(A, execute(writer, changes(0b0110)));
-    assert_eq!((bench.partials.pop_front(), bench.hear(A)), (first.clone(), written(writer)));
-    bench.restart();
-    bench.partials.clear();
-    bench.say(A, execute(writer, changes(0b0110)));
-    assert_eq!((bench.partials.pop_front(), bench.hear(A)), (first, written(writer)), "after a restart");
-    // Once it is committed, its own change is the content: nothing is sent any more.
-    commit(&mut bench, writer);
-    bench.say(A, execute(writer, changes(0b0110)));
-    assert_eq!((bench.partials.len(), bench.hear(A)), (0, written(writer)));
-    // A device that only contributes does so as often as it is asked, and has nothing to say.
-    let reader = Actor { stamp: bench.stamp(A, 3_000_000), ..reader };
-    for _ in 0..2 {
-        bench.say(A, execute(reader, contributes()));
-        let sent = bench.partials.pop_front().map(|(_, sent)| content_of(&sent));
-        assert_eq!((sent, bench.hear(A)), (Some((THERE, 0b0110)), None));
-    }
-}
-
-#[test]
-fn a_lower_transaction_that_claims_the_parity_meanwhile_comes_first() {
-    let mut bench = Bench::new();
-    let (writer, below) = (actor(&bench, 1, 20), actor(&bench, 2, 10));
-    bench.say(A, execute(writer, gathers(Base::Zeros)));
-    bench.arrive(ONE, partial(writer, data(ROW, 1)));
-    assert_eq!(bench.ask(A, below.prewrite(ROW)), accepted(below));
-    bench.arrive(TWO, partial(writer, data(ROW, 2)));
-    assert_eq!(bench.hear(A), None, "it waits for the lower one");
-    assert_eq!(bench.ask(A, below.write(ROW, 9)), written(below));
-    commit(&mut bench, below);
-    let after: Vec<_> = std::iter::from_fn(|| bench.hear(A)).collect();
-    assert!(after.contains(&Reply::Written { transaction: writer.id, waited: true }), "{after:?}");
-    commit(&mut bench, writer);
-    assert_eq!(read_now(&mut bench, 1), [3]);
-}
-
-#[test]
-fn old_content_is_read_when_no_lower_transaction_may_change_it() {
-    let mut bench = Bench::new();
-    let (below, writer, too_late) = (actor(&bench, 1, 10), actor(&bench, 2, 20), actor(&bench, 3, 15));
-    assert_eq!(bench.ask(A, below.write(ROW, 0b0011)), written(below));
-    bench.say(A, execute(writer, contributes()));
-    assert_eq!(bench.partials.len(), 0);
-    assert!(matches!(bench.hear(A), Some(Reply::Blocked { .. })));
-    commit(&mut bench, below);
-    assert_eq!(bench.partials.pop_front().map(|(_, sent)| content_of(&sent)), Some((THERE, 0b0011)));
-    // What was sent must stay true.
-    bench.say(A, too_late.write(ROW, 1));
-    assert!(matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })));
-}
-
-#[test]
-fn a_column_that_its_host_retracts_is_forgotten_with_what_it_gathered() {
-    let mut bench = Bench::new();
-    let writer = actor(&bench, 1, 0);
-    bench.say(A, execute(writer, gathers(Base::Zeros)));
-    bench.arrive(ONE, partial(writer, data(ROW, 1)));
-    assert!(matches!(bench.ask(A, writer.retract()), Some(Reply::Decided { .. })));
-    bench.arrive(TWO, partial(writer, data(ROW, 2)));
-    bench.say(A, execute(writer, gathers(Base::Zeros)));
-    assert_eq!((bench.hear(A), bench.hear(A)), (refused(writer, Step::Execute, Refusal::NoPrewrite), None));
-    fill(&mut bench, 2, 10, 7);
-    assert_eq!(read_now(&mut bench, 1), [7]);
 }
 
 /// When the device is to look for silent hosts, the first input may be the end of a read of its disk. In that step the host's lease ends,
@@ -339,4 +186,102 @@ fn columns_that_would_take_too_much_memory_are_put_off() {
         }
     }
     assert!(matches!(refused, Some(Reply::Refused { refusal: Refusal::Busy, .. })), "{refused:?}");
+}
+
+stories! {
+    story;
+
+    fn a_device_sends_the_change_of_its_block_and_answers_once():
+        "a1@0 write 5 =3" => "a1 written";
+        "a1 ends";
+        "stall";
+        "a2@10 changes =6" => "sends 5 at 9 of a2 to 1"; // Its own part is not durable.
+        "resume" => "a2 written";
+        "a2 ends";
+        "b1@3000001 read 5" => "b1 has 6";
+
+    fn parity_is_the_base_and_one_part_of_each_sender():
+        "a1@0 write 5 =8" => "a1 written";
+        "a1 ends";
+        "a2@10 gathers old";
+        "1 sends a2 =1";
+        "1 sends a2 =1";
+        "3 sends a2 =4"; // Neither a device that owes nothing nor content for other blocks counts.
+        "2 sends a2 =4 for 6";
+        "2 sends a2 =2" => "a2 written";
+        "a2 ends";
+        "b1@3000001 read 5" => "b1 has 11";
+
+    fn parity_of_a_whole_row_has_no_base():
+        "a1@0 write 5 =8" => "a1 written";
+        "a1 ends";
+        "a2@10 gathers zeros";
+        "1 sends a2 =1";
+        "1 sends a2 =1";
+        "2 sends a2 =2" => "a2 written";
+        "a2 ends";
+        "b1@3000001 read 5" => "b1 has 3";
+
+    fn a_part_that_comes_before_its_column_is_kept():
+        "a1@1000";
+        "1 sends a1 =1";
+        "pass 900ms";
+        "a1 gathers zeros";
+        "2 sends a1 =2" => "a1 written";
+
+    fn a_part_that_comes_before_its_column_is_kept_for_a_second():
+        "a1@1000";
+        "1 sends a1 =1";
+        "pass 1100ms";
+        "a1 gathers zeros";
+        "2 sends a1 =2";
+
+    fn a_repeated_column_is_answered_with_what_is_missing():
+        "a1@0 pre 5" => "a1 accepted";
+        "a2@10 gathers old";
+        "a2 gathers old" => "a2 waits"; // A lower one may change the base.
+        "a1 retracts" => "a1 is over: Abort";
+        "a2 gathers old" => "a2 lacks 1 2";
+        "1 sends a2 =1";
+        "a2 gathers old" => "a2 lacks 2";
+
+    fn a_repeated_answer_equals_the_first():
+        "a1@0 write 5 =3" => "a1 written";
+        "a1 ends";
+        "a2@10 changes =6" => "sends 5 at 9 of a2 to 1, a2 written";
+        "a2 changes =6" => "sends 5 at 9 of a2 to 1, a2 written";
+        "restart";
+        "a2 changes =6" => "sends 5 at 9 of a2 to 1, a2 written";
+        "a2 ends"; // Once it is committed, its own change is the content: nothing is sent any more.
+        "a2 changes =6" => "a2 written";
+        // A device that only contributes does so as often as it is asked, and has nothing to say.
+        "a3@3000000 contributes" => "sends 6 at 9 of a3 to 1";
+        "a3 contributes" => "sends 6 at 9 of a3 to 1";
+
+    fn a_lower_transaction_that_claims_the_parity_meanwhile_comes_first():
+        "a1@20 gathers zeros";
+        "1 sends a1 =1";
+        "a2@10 pre 5" => "a2 accepted";
+        "2 sends a1 =2"; // It waits for the lower one.
+        "a2 write 5 =9" => "a2 written, a2 blocks";
+        "a2 ends" => "a1 written at last";
+        "a1 ends";
+        "b1@3000001 read 5" => "b1 has 3";
+
+    fn old_content_is_read_when_no_lower_transaction_may_change_it():
+        "a1@10 write 5 =3" => "a1 written";
+        "a3@15";
+        "a2@20 contributes" => "a1 blocks";
+        "a1 ends" => "sends 3 at 9 of a2 to 1";
+        "a3 write 5" => "a3: Write TooLate for a2"; // What was sent must stay true.
+
+    fn a_column_that_its_host_retracts_is_forgotten_with_what_it_gathered():
+        "a1@0 gathers zeros";
+        "1 sends a1 =1";
+        "a1 retracts" => "a1 is over: Abort";
+        "2 sends a1 =2";
+        "a1 gathers zeros" => "a1: Execute NoPrewrite";
+        "a2@10 write 5 =7" => "a2 written";
+        "a2 ends";
+        "b1@3000001 read 5" => "b1 has 7";
 }

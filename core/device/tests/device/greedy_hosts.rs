@@ -1,74 +1,15 @@
 //! Hosts that leave transactions undecided, or fill the device's tables, while they live.
 
 use crate::bench::*;
+use crate::story::{Story, stories, tell};
 use braid_base::limits::{self};
 
 const GREEDY: Generation = Generation(5);
 const OTHER: Generation = Generation(6);
 const RANGE: BlockRange = BlockRange { start: 4, count: 2 };
 
-/// Lets time pass, in which both hosts send heartbeats. Returns the transactions that the device names as orphans to the other one.
-fn pass_with_both(bench: &mut Bench, span: Duration) -> Vec<u64> {
-    let end = bench.now.time.after(span);
-    let mut named = Vec::new();
-    while bench.now.time < end {
-        bench.pass(Settings::default().heartbeat);
-        bench.say(GREEDY, Command::Heartbeat);
-        bench.say(OTHER, Command::Heartbeat);
-        for answer in bench.heard.remove(&OTHER).unwrap_or_default() {
-            if let Reply::Heartbeat { orphans, .. } = answer.reply {
-                named = orphans.iter().map(|orphan| orphan.transaction.sequence).collect();
-            }
-        }
-        bench.heard.remove(&GREEDY);
-    }
-    named
-}
-
-fn prepare(bench: &mut Bench, actor: Actor, range: BlockRange) {
-    assert!(matches!(bench.ask(actor.id.host, actor.prewrite(range)), Some(Reply::Accepted { .. })));
-    assert!(matches!(bench.ask(actor.id.host, actor.write(range, 1)), Some(Reply::Written { .. })));
-}
-
-#[test]
-fn an_intent_that_stays_undecided_for_longer_than_a_lease_is_resolved_though_its_host_lives() {
-    let mut bench = Bench::new();
-    let lease = Settings::default().host_lease;
-    let greedy = Actor::new(GREEDY, 1, bench.stamp(GREEDY, 0));
-    prepare(&mut bench, greedy, RANGE);
-    assert_eq!(pass_with_both(&mut bench, lease), [], "its host may be about to decide it");
-    assert_eq!(pass_with_both(&mut bench, lease), [1]);
-    assert_eq!(bench.ask(OTHER, greedy.resolve()), Some(Reply::Vote { transaction: greedy.id, vote: Vote::Prepared }));
-    bench.say(OTHER, greedy.decide(Outcome::Abort));
-    assert_eq!(bench.hear(OTHER), Some(Reply::Decided { transaction: greedy.id, outcome: Outcome::Abort }));
-    assert_eq!((bench.device.orphans(), pass_with_both(&mut bench, lease)), (0, vec![]));
-    // The host itself hears how it ended.
-    bench.say(GREEDY, greedy.decide(Outcome::Commit));
-    assert_eq!(bench.hear(GREEDY), Some(Reply::Decided { transaction: greedy.id, outcome: Outcome::Abort }));
-}
-
-#[test]
-fn a_pre_write_for_which_others_wait_longer_than_a_lease_is_dropped() {
-    let mut bench = Bench::new();
-    let lease = Settings::default().host_lease;
-    let greedy = Actor::new(GREEDY, 1, bench.stamp(GREEDY, 0));
-    let alone = Actor::new(GREEDY, 2, bench.stamp(GREEDY, 1));
-    for (actor, range) in [(greedy, RANGE), (alone, BlockRange::new(40, 1))] {
-        assert!(matches!(bench.ask(GREEDY, actor.prewrite(range)), Some(Reply::Accepted { .. })));
-    }
-    let reader = Actor::new(OTHER, 1, bench.stamp(OTHER, 10));
-    assert_eq!(bench.ask(OTHER, reader.read(RANGE)), None, "it waits");
-    let end = bench.now.time.after(lease * 2);
-    while bench.now.time < end {
-        bench.pass(Settings::default().heartbeat);
-        bench.say(GREEDY, Command::Heartbeat);
-        bench.say(OTHER, Command::Heartbeat);
-    }
-    assert!(matches!(bench.hear(OTHER), Some(Reply::Data { .. })));
-    bench.say(GREEDY, greedy.write(RANGE, 7));
-    assert_eq!(bench.hear(GREEDY), refused(greedy, Step::Write, Refusal::NoPrewrite), "it begins anew");
-    bench.say(GREEDY, alone.write(BlockRange::new(40, 1), 7));
-    assert!(matches!(bench.hear(GREEDY), Some(Reply::Written { .. })), "nobody waits for that one");
+fn story(parts: &[(&str, &str)]) -> Story {
+    tell(Bench::new(), parts)
 }
 
 #[test]
@@ -121,4 +62,26 @@ fn one_host_fills_at_most_half_of_the_table_of_transactions() {
     bench.say(OTHER, other.prewrite(RANGE));
     assert!(matches!(bench.hear(OTHER), Some(Reply::Accepted { .. })), "there is room for others");
     bench.device.store().invariants();
+}
+
+stories! {
+    story;
+
+    fn an_intent_that_stays_undecided_for_longer_than_a_lease_is_resolved_though_its_host_lives():
+        "a1@0 prepare 4+2" => "a1 accepted, a1 written";
+        "a b live 4s"; // Its host may be about to decide it.
+        "a b live 4s" => "a hears of a1, b hears of a1";
+        "b asks a1" => "b: a1: Prepared";
+        "b aborts a1" => "b: a1 is over: Abort";
+        "orphans?" => "0";
+        "a b live 4s";
+        "a commits a1" => "a1 is over: Abort"; // The host itself hears how it ended.
+
+    fn a_pre_write_for_which_others_wait_longer_than_a_lease_is_dropped():
+        "a1@0 pre 4+2" => "a1 accepted";
+        "a2@1 pre 40" => "a2 accepted";
+        "b1@10 read 4+2";
+        "a b live 8s" => "b1 has 0 0 at last";
+        "a1 write 4+2 =7" => "a1: Write NoPrewrite"; // It begins anew.
+        "a2 write 40 =7" => "a2 written"; // Nobody waits for that one.
 }

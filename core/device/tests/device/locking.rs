@@ -1,83 +1,25 @@
 //! Device-served locks, and writes under the locks of a lock server.
 
 use crate::bench::*;
+use crate::story::{Story, stories, tell_of};
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);
-const C: Generation = Generation(3);
 const BLOCK: BlockRange = BlockRange { start: 4, count: 1 };
+const ARRIVING_LOCKED: (ObjectId, Ordering) = (LOCKED_ARRIVING, Ordering::DeviceLock);
+
+/// A story of transactions that lock.
+fn locked(parts: &[(&str, &str)]) -> Story {
+    tell_of((LOCKED, Ordering::DeviceLock), Bench::new(), parts)
+}
+
+/// A story of transactions under locks of a lock server.
+fn served(parts: &[(&str, &str)]) -> Story {
+    tell_of((SERVED, Ordering::ServerLock), Bench::new(), parts)
+}
 
 fn locker(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
     Actor::new(host, sequence, bench.stamp(host, micros)).on(LOCKED, Ordering::DeviceLock)
-}
-
-/// A device, and transactions that lock.
-fn lockers<const N: usize>(actors: [(Generation, u64, i64); N]) -> (Bench, [Actor; N]) {
-    let (bench, actors) = Bench::new().with_actors(actors);
-    (bench, actors.map(|actor| actor.on(LOCKED, Ordering::DeviceLock)))
-}
-
-fn served(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
-    Actor::new(host, sequence, bench.stamp(host, micros)).on(SERVED, Ordering::ServerLock)
-}
-
-/// Locks, writes and commits.
-fn write(bench: &mut Bench, writer: Actor, fill: u8) {
-    assert_eq!(bench.ask(writer.id.host, writer.prewrite(BLOCK)), accepted(writer));
-    assert_eq!(bench.ask(writer.id.host, writer.write(BLOCK, fill)), written(writer));
-    bench.say_with(writer.id.host, vec![writer.id.sequence], Command::Heartbeat);
-}
-
-#[test]
-fn readers_share_and_a_writer_waits_for_the_last_of_them() {
-    let (mut bench, [first, second, writer]) = lockers([(A, 1, 0), (B, 1, 1), (C, 1, 2)]);
-    bench.say(A, first.read(BLOCK));
-    bench.say(B, second.read(BLOCK));
-    assert_eq!(fills(&bench.hear(A).expect("shared")), [0]);
-    assert_eq!(fills(&bench.hear(B).expect("shared")), [0]);
-    assert_eq!(bench.ask(C, writer.prewrite(BLOCK)), None, "two readers hold the lock");
-    assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: first.id }), "told to unlock soon");
-    bench.say_with(A, vec![1], Command::Heartbeat);
-    assert_eq!(bench.hear(C), None, "one reader holds the lock");
-    bench.say_with(B, vec![1], Command::Heartbeat);
-    assert_eq!(bench.hear(C), Some(Reply::Accepted { transaction: writer.id, waited: true }));
-}
-
-#[test]
-fn no_request_overtakes_one_that_waits_for_the_same_blocks() {
-    let (mut bench, [reader, writer, late]) = lockers([(A, 1, 0), (B, 1, 1), (C, 1, 2)]);
-    bench.say(A, reader.read(BLOCK));
-    bench.say(B, writer.prewrite(BLOCK));
-    bench.say(C, late.read(BLOCK));
-    bench.hear(A);
-    assert_eq!(bench.hear(C), None, "a late reader waits behind the writer");
-    bench.say_with(A, vec![1], Command::Heartbeat);
-    assert_eq!(bench.hear(B), Some(Reply::Accepted { transaction: writer.id, waited: true }));
-    bench.say(B, writer.decide(Outcome::Abort));
-    assert_eq!(fills(&bench.hear(C).expect("granted after the writer")), [0]);
-}
-
-#[test]
-fn a_lock_that_can_not_be_had_in_time_is_refused_and_leaves_no_place_in_the_queue() {
-    let (mut bench, [holder, waiter, third]) = lockers([(A, 1, 0), (B, 1, 1), (C, 1, 2)]);
-    bench.say(A, holder.prewrite(BLOCK));
-    bench.say(B, waiter.read_and_prewrite(BLOCK));
-    bench.pass(Duration::from_millis(49));
-    assert_eq!(bench.hear(B), None);
-    bench.pass(Duration::from_millis(1));
-    assert_eq!(bench.hear(B), refused(waiter, Step::Prewrite, Refusal::LockTimeout));
-    assert_eq!(bench.ask(B, waiter.read_and_prewrite(BLOCK)), refused(waiter, Step::Prewrite, Refusal::NoPrewrite));
-    bench.say(A, holder.decide(Outcome::Abort));
-    assert_eq!(bench.ask(C, third.prewrite(BLOCK)), accepted(third));
-}
-
-#[test]
-fn a_late_copy_of_a_read_does_not_lock_again() {
-    let (mut bench, [reader, writer]) = lockers([(A, 1, 0), (B, 1, 1)]);
-    bench.say(A, reader.read(BLOCK));
-    bench.say_with(A, vec![1], Command::Heartbeat);
-    bench.say(A, reader.read(BLOCK));
-    assert_eq!(bench.ask(B, writer.prewrite(BLOCK)), accepted(writer));
 }
 
 #[test]
@@ -108,94 +50,27 @@ fn reads_that_are_over_are_not_remembered_without_end_while_an_earlier_transacti
 }
 
 #[test]
-fn the_locks_of_a_silent_host_are_given_to_others_and_it_can_do_nothing_with_them_any_more() {
-    let (mut bench, [silent]) = lockers([(A, 1, 0)]);
-    bench.ask(A, silent.prewrite(BLOCK));
-    bench.pass(Duration::from_secs(6));
-    let next = locker(&bench, B, 1, 0);
-    write(&mut bench, next, 7);
-    // A late copy is below the floor.
-    let reply = bench.ask(A, silent.prewrite(BLOCK));
-    assert!(matches!(reply, Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })), "{reply:?}");
-    assert!(matches!(bench.ask(A, silent.write(BLOCK, 1)), Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })));
-}
-
-#[test]
-fn after_a_restart_only_intents_hold_their_locks() {
-    let (mut bench, [writer, reader]) = lockers([(A, 1, 0), (B, 1, 1)]);
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.say(A, writer.write(BLOCK, 5));
-    bench.say(B, reader.read(BlockRange::new(9, 1)));
-    bench.restart();
-    let later = 2_000_000;
-    let (blocked, free) = (locker(&bench, C, 1, later), locker(&bench, C, 2, later + 1));
-    assert_eq!(bench.ask(C, blocked.read(BLOCK)), None, "the recovered intent holds its lock");
-    assert_eq!(bench.ask(C, free.prewrite(BlockRange::new(9, 1))), accepted(free));
-    bench.say_with(A, vec![1], Command::Heartbeat);
-    assert_eq!(fills(&bench.hear(C).expect("it is committed")), [5]);
-}
-
-/// Without the refusal, a transaction that lost its lock on another device in a restart would read here what was written
-/// after its read there.
-#[test]
-fn a_read_below_the_last_write_is_refused() {
-    let (mut bench, [early, writer]) = lockers([(A, 1, 0), (B, 1, 1)]);
-    write(&mut bench, writer, 3);
-    assert_eq!(bench.ask(A, early.read(BLOCK)), refused(early, Step::Read, Refusal::TooLate { seen: writer.stamp }));
-}
-
-#[test]
 fn without_a_lock_nothing_is_written() {
-    let (mut bench, [writer, reader]) = lockers([(A, 1, 0), (B, 1, 1)]);
-    bench.say(B, reader.read(BlockRange::new(9, 1)));
-    for (mode, object) in [(WriteMode::Intent, LOCKED), (WriteMode::Immediate, LOCKED_ARRIVING)] {
-        bench.say(A, writer.on(object, Ordering::DeviceLock).write_as(mode, BLOCK, 1));
-        assert!(matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })), "{mode:?}");
-    }
+    locked(&[("b1@1 read 9", "b1 has 0"), ("a1@0 write 4", "a1: Write NoPrewrite")]);
+    let arrives = [("b1@1 read 9", "b1 has 0"), ("a1@0 arrive 4", "a1: Write NoPrewrite")];
+    tell_of(ARRIVING_LOCKED, Bench::new(), &arrives);
 }
 
 #[test]
 fn a_write_that_waits_for_no_decision_unlocks_when_it_is_durable() {
-    let mut bench = Bench::new();
-    let arriving = |actor: Actor| actor.on(LOCKED_ARRIVING, Ordering::DeviceLock);
-    let (writer, reader) = (arriving(locker(&bench, A, 1, 0)), arriving(locker(&bench, B, 1, 1)));
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.stalled = true;
-    bench.say(A, writer.write_as(WriteMode::Immediate, BLOCK, 8));
-    assert_eq!(bench.ask(B, reader.read(BLOCK)), None);
-    bench.resume_disk();
-    assert_eq!(fills(&bench.hear(B).expect("it is durable")), [8]);
-}
-
-#[test]
-fn under_a_servers_lock_a_write_needs_no_announcement_but_must_be_above_the_last() {
-    let mut bench = Bench::new();
-    let (first, late, next) = (served(&bench, A, 1, 10), served(&bench, B, 1, 5), served(&bench, C, 1, 20));
-    assert_eq!(bench.ask(A, first.write(BLOCK, 1)), written(first));
-    assert_eq!(bench.ask(B, late.write(BLOCK, 2)), refused(late, Step::Write, Refusal::TooLate { seen: first.stamp }));
-    assert_eq!(bench.ask(C, next.write(BLOCK, 3)), None, "the commit of the first has not arrived");
-    assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: first.id }));
-    bench.say_with(A, vec![1], Command::Heartbeat);
-    assert_eq!(bench.hear(C), Some(Reply::Written { transaction: next.id, waited: true }));
-    bench.say_with(C, vec![1], Command::Heartbeat);
-    let reader = served(&bench, B, 2, 0);
-    assert_eq!(fills(&bench.ask(B, reader.read(BLOCK)).expect("reads are admitted by lock, not by stamp")), [3]);
-}
-
-#[test]
-fn an_abort_promise_holds_under_a_lock_server_s_lock() {
-    let mut bench = Bench::new();
-    let lost = served(&bench, A, 1, 0);
-    assert!(matches!(bench.ask(B, lost.resolve()), Some(Reply::Vote { .. })));
-    bench.restart();
-    bench.say(A, lost.write(BLOCK, 1));
-    assert!(matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })));
+    let parts = [
+        ("a1@0 pre 4", "a1 accepted"),
+        ("stall", ""),
+        ("a1 arrive 4 =8", ""),
+        ("b1@1 read 4", ""),
+        ("resume", "a1 written, b1 has 8 at last"),
+    ];
+    tell_of(ARRIVING_LOCKED, Bench::new(), &parts);
 }
 
 #[test]
 fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
-    let (mut bench, [holder]) = lockers([(A, 1, 0)]);
-    bench.ask(A, holder.read(BLOCK));
+    let mut bench = locked(&[("a1@0 read 4", "a1 has 0")]).bench;
     let task = Task::SetOrdering { object: LOCKED, ordering: Ordering::Timestamp };
     bench.say(B, Command::Manage { ticket: 8, task: task.clone() });
     assert_eq!(bench.hear(B), Some(Reply::Managed { ticket: 8, result: Err(Failure::InUse) }));
@@ -213,4 +88,78 @@ fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
     let none = Task::SetOrdering { object: UNORDERED, ordering: Ordering::None };
     bench.say(B, Command::Manage { ticket: 11, task: none });
     assert_eq!(bench.hear(B), Some(Reply::Managed { ticket: 11, result: Ok(Managed::Done) }));
+}
+
+stories! {
+    locked;
+
+    fn readers_share_and_a_writer_waits_for_the_last_of_them():
+        "a1@0 read 4" => "a1 has 0";
+        "b1@1 read 4" => "b1 has 0";
+        "c1@2 pre 4" => "a1 blocks, b1 blocks"; // Two readers hold the lock, and are told to unlock soon.
+        "a1 ends";
+        "b1 ends" => "c1 accepted at last";
+
+    fn no_request_overtakes_one_that_waits_for_the_same_blocks():
+        "a1@0 read 4" => "a1 has 0";
+        "b1@1 pre 4" => "a1 blocks";
+        "c1@2 read 4"; // A late reader waits behind the writer.
+        "a1 ends" => "b1 accepted at last";
+        "b aborts b1" => "b1 is over: Abort, c1 has 0 at last";
+
+    fn a_lock_that_can_not_be_had_in_time_is_refused_and_leaves_no_place_in_the_queue():
+        "a1@0 pre 4" => "a1 accepted";
+        "b1@1 update 4";
+        "pass 49ms";
+        "pass 1ms" => "b1: Prewrite LockTimeout";
+        "b1 update 4" => "b1: Prewrite NoPrewrite";
+        "a aborts a1" => "a1 is over: Abort";
+        "c1@2 pre 4" => "c1 accepted";
+
+    fn a_late_copy_of_a_read_does_not_lock_again():
+        "a1@0 read 4" => "a1 has 0";
+        "a1 ends";
+        "a1 read 4" => "a1: Read NoPrewrite";
+        "b1@1 pre 4" => "b1 accepted";
+
+    fn the_locks_of_a_silent_host_are_given_to_others_and_it_can_do_nothing_with_them_any_more():
+        "a1@0 pre 4" => "a1 accepted";
+        "pass 6s";
+        "b1@0 prepare 4 =7" => "b1 accepted, b1 written";
+        "b1 ends";
+        "a1 pre 4" => "a1: Prewrite TooLate for b1"; // A late copy is below the floor.
+        "a1 write 4" => "a1: Write NoPrewrite";
+
+    fn after_a_restart_only_intents_hold_their_locks():
+        "a1@0 prepare 4 =5" => "a1 accepted, a1 written";
+        "b1@1 read 9" => "b1 has 0";
+        "restart";
+        "c1@2000000 read 4" => "a1 blocks"; // The recovered intent holds its lock.
+        "c2@2000001 pre 9" => "c2 accepted";
+        "a1 ends" => "c1 has 5 at last";
+
+    /// Without the refusal, a transaction that lost its lock on another device in a restart would read here what was written
+    /// after its read there.
+    fn a_read_below_the_last_write_is_refused():
+        "b1@1 prepare 4 =3" => "b1 accepted, b1 written";
+        "b1 ends";
+        "a1@0 read 4" => "a1: Read TooLate for b1";
+}
+
+stories! {
+    served;
+
+    fn under_a_servers_lock_a_write_needs_no_announcement_but_must_be_above_the_last():
+        "a1@10 write 4 =1" => "a1 written";
+        "b1@5 write 4 =2" => "b1: Write TooLate for a1";
+        "c1@20 write 4 =3" => "a1 blocks"; // The commit of the first has not arrived.
+        "a1 ends" => "c1 written at last";
+        "c1 ends";
+        "b2@0 read 4" => "b2 has 3"; // Reads are admitted by lock, not by stamp.
+
+    fn an_abort_promise_holds_under_a_lock_server_s_lock():
+        "a1@0";
+        "b asks a1" => "b: a1: NeverPrepared";
+        "restart";
+        "a1 write 4" => "a1: Write TooLate";
 }

@@ -10,5 +10,6 @@ mod membership;
 mod objects;
 mod ordering;
 mod requests;
+mod story;
 mod strangers;
 mod suspects;

@@ -1,6 +1,7 @@
 //! Leases and epochs, and their effects on transactions under way (`docs/membership.md`). The tests play the monitor.
 
 use crate::bench::*;
+use crate::story::{Story, sent_to, stories, tell, tell_of};
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);
@@ -9,6 +10,44 @@ const LEASE: Duration = Duration::from_secs(4);
 const MOMENT: Duration = Duration::from_millis(1);
 /// An object without redundancy: the other devices can't decide without this one.
 const PLAIN: ObjectId = ObjectId(9);
+/// The other devices have continued without the device, and now it is back.
+const RETURNED: (&str, &str) = ("enter 0:returning", "");
+const PREPARED: (&str, &str) = ("a101@0 prepare 3+2 =7", "a101 accepted, a101 written");
+
+fn monitored(parts: &[(&str, &str)]) -> Story {
+    tell(Bench::with_monitor(), parts)
+}
+
+/// The next epoch after the device's, in which device 3 is out.
+fn without_another(bench: &Bench) -> Membership {
+    let mut membership = bench.device.membership().expect("a membership is adopted").clone();
+    membership.epoch = membership.epoch.next();
+    stands(&mut membership, 3, MemberState::Out);
+    membership
+}
+
+fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
+    assert!(matches!(bench.ask(actor.id.host, actor.prewrite(RANGE)), Some(Reply::Accepted { .. })));
+    assert!(matches!(bench.ask(actor.id.host, actor.write(RANGE, fill)), Some(Reply::Written { .. })));
+}
+
+fn manage(bench: &mut Bench, task: Task) {
+    assert!(matches!(bench.ask(A, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
+}
+
+/// A story in which there is also an object without redundancy.
+fn with_plain(object: ObjectId, parts: &[(&str, &str)]) -> Story {
+    let mut bench = Bench::with_monitor();
+    manage(&mut bench, creation(PLAIN, BLOCKS, Ordering::Timestamp, false));
+    tell_of((object, Ordering::Timestamp), bench, parts)
+}
+
+fn vote(bench: &mut Bench, actor: Actor) -> Vote {
+    match bench.ask(B, actor.resolve()) {
+        Some(Reply::Vote { vote, .. }) => vote,
+        other => panic!("not an answer about missed writes: {other:?}"),
+    }
+}
 
 #[test]
 fn stamps_that_others_have_accepted_are_accepted() {
@@ -30,62 +69,6 @@ fn stamps_that_others_have_accepted_are_accepted() {
     bench.restart();
     let last = bench.renewals.back().expect("the device asks for a lease");
     assert!(matches!(last.command, MonitorCommand::Renew { stamps, .. } if stamps >= told), "{last:?}");
-}
-
-/// The next epoch after the device's, with some changes.
-fn next(bench: &Bench, change: impl FnOnce(&mut Membership)) -> Membership {
-    let mut membership = bench.device.membership().expect("a membership is adopted").clone();
-    membership.epoch = membership.epoch.next();
-    change(&mut membership);
-    membership
-}
-
-/// The monitor tells the device of that epoch, with a lease.
-fn enter_next(bench: &mut Bench, change: impl FnOnce(&mut Membership)) {
-    let membership = next(bench, change);
-    bench.tell(Some(membership));
-}
-
-/// Sets the state of a member, from this epoch on if that begins a presence or an absence.
-fn stands(membership: &mut Membership, number: u16, member_state: MemberState) {
-    let epoch = membership.epoch;
-    let member = membership.member_mut(DeviceId(number)).expect("the device is a member");
-    if member_state != MemberState::In {
-        member.since = epoch;
-    }
-    member.member_state = member_state;
-}
-
-/// The other devices have continued without the device, and now it is back.
-fn return_from_absence(bench: &mut Bench) {
-    let out = next(bench, |membership| stands(membership, 0, MemberState::Out));
-    let mut back = out.clone();
-    back.epoch = out.epoch.next();
-    stands(&mut back, 0, MemberState::Returning { recovery_coordinator: None });
-    bench.tell(Some(back));
-}
-
-fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
-    assert!(matches!(bench.ask(actor.id.host, actor.prewrite(RANGE)), Some(Reply::Accepted { .. })));
-    assert!(matches!(bench.ask(actor.id.host, actor.write(RANGE, fill)), Some(Reply::Written { .. })));
-}
-
-/// Decides a transaction, durably.
-fn commit(bench: &mut Bench, actor: Actor) {
-    bench.say(A, actor.decide(Outcome::Commit));
-    bench.pass_with_lease(MOMENT * 100);
-    assert!(matches!(bench.hear(A), Some(Reply::Decided { outcome: Outcome::Commit, .. })));
-}
-
-fn manage(bench: &mut Bench, task: Task) {
-    assert!(matches!(bench.ask(A, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
-}
-
-fn vote(bench: &mut Bench, actor: Actor) -> Vote {
-    match bench.ask(B, actor.resolve()) {
-        Some(Reply::Vote { vote, .. }) => vote,
-        other => panic!("not an answer about missed writes: {other:?}"),
-    }
 }
 
 #[test]
@@ -194,7 +177,7 @@ fn a_membership_is_taken_over_with_a_lease_that_was_asked_for_in_this_life_and_w
     bench.pass(MOMENT * 100);
     let before = bench.now.time;
     bench.renewals.clear();
-    let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
+    let second = without_another(&bench);
     let mut third = second.clone();
     third.epoch = second.epoch.next();
     for (news, renewals) in [(&second, 1), (&second, 1), (&third, 2), (&second, 2)] {
@@ -245,7 +228,7 @@ fn a_new_epoch_takes_effect_once_it_is_durable_and_nothing_is_served_meanwhile()
     let reader = Actor::new(A, 1, bench.stamp(A, 0));
     bench.stalled = true;
     bench.renewals.clear();
-    let membership = next(&bench, |membership| stands(membership, 3, MemberState::Out));
+    let membership = without_another(&bench);
     bench.tell(Some(membership.clone()));
     for epoch in [EPOCH, membership.epoch] {
         bench.epoch = epoch;
@@ -266,7 +249,7 @@ fn a_new_epoch_takes_effect_once_it_is_durable_and_nothing_is_served_meanwhile()
 fn an_epoch_that_was_not_durable_when_power_failed_is_received_again() {
     let mut bench = Bench::with_monitor();
     bench.stalled = true;
-    let membership = next(&bench, |membership| stands(membership, 3, MemberState::Out));
+    let membership = without_another(&bench);
     bench.tell(Some(membership.clone()));
     bench.restart();
     assert_eq!((bench.device.membership().map(|held| held.epoch), bench.epoch_told()), (Some(EPOCH), Some(EPOCH)));
@@ -278,7 +261,7 @@ fn an_epoch_that_was_not_durable_when_power_failed_is_received_again() {
 fn a_membership_of_an_earlier_epoch_or_the_same_is_ignored() {
     let mut bench = Bench::with_monitor();
     let first = bench.device.membership().expect("a membership is adopted").clone();
-    let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
+    let second = without_another(&bench);
     bench.tell(Some(second.clone()));
     let mut other = second.clone();
     stands(&mut other, 2, MemberState::Out);
@@ -291,7 +274,7 @@ fn a_membership_of_an_earlier_epoch_or_the_same_is_ignored() {
 #[test]
 fn requests_of_another_epoch_are_refused_with_the_right_one() {
     let mut bench = Bench::with_monitor();
-    enter_next(&mut bench, |membership| stands(membership, 3, MemberState::Out));
+    bench.enter(|membership| stands(membership, 3, MemberState::Out));
     let wrong = Reply::Rejected { rejection: Rejection::WrongEpoch { current: Epoch(2) } };
     for epoch in [0, 1, 3] {
         bench.renewals.clear();
@@ -308,152 +291,82 @@ fn requests_of_another_epoch_are_refused_with_the_right_one() {
 
 #[test]
 fn announced_writes_are_dropped_when_the_members_change() {
-    for (object, ordering) in [(OBJECT, Ordering::Timestamp), (LOCKED, Ordering::DeviceLock)] {
-        let mut bench = Bench::with_monitor();
-        let one = Actor::new(A, 1, bench.stamp(A, 0)).on(object, ordering);
-        assert_eq!(bench.ask(A, one.prewrite(RANGE)), accepted(one));
-        // Another transaction waits for it, to write or to read.
-        let waits = Actor::new(B, 1, bench.stamp(B, 10)).on(object, ordering);
-        assert_eq!(bench.ask(B, waits.read(RANGE)), None);
-        enter_next(&mut bench, |membership| stands(membership, 3, MemberState::Out));
-        let reply = bench.ask(A, one.write(RANGE, 1));
-        assert!(matches!(reply, Some(Reply::Refused { step: Step::Write, .. })), "{ordering}: {reply:?}");
-        assert_eq!((bench.hear(B), bench.device.waiting(), bench.device.locks()), (None, 0, 0), "{ordering}");
-        let again = Actor::new(B, 2, bench.stamp(B, 20)).on(object, ordering);
-        bench.say(B, again.read(RANGE));
-        assert!(matches!(bench.hear(B), Some(Reply::Data { .. })), "{ordering}: it is not blocked any more");
+    for object in [(OBJECT, Ordering::Timestamp), (LOCKED, Ordering::DeviceLock)] {
+        println!("{object:?}");
+        let parts = [
+            ("a1@0 pre 3+2", "a1 accepted"),
+            // Another transaction waits for it, to write or to read.
+            ("b1@10 read 3+2", ""),
+            ("enter 3:out", ""),
+            ("a1 write 3+2", "a1: Write NoPrewrite"),
+            ("waiting?", "0"),
+            ("locks?", "0"),
+            // It is not blocked any more.
+            ("b2@20 read 3+2", "b2 has 0 0"),
+        ];
+        tell_of(object, Bench::with_monitor(), &parts);
     }
-}
-
-#[test]
-fn announced_writes_stay_when_only_hosts_are_fenced() {
-    let mut bench = Bench::with_monitor();
-    let one = Actor::new(A, 1, bench.stamp(A, 0));
-    assert_eq!(bench.ask(A, one.prewrite(RANGE)), accepted(one));
-    enter_next(&mut bench, |membership| membership.fence.also.extend([B]));
-    assert!(matches!(bench.ask(A, one.write(RANGE, 1)), Some(Reply::Written { .. })));
-}
-
-#[test]
-fn intents_stay_through_an_epoch_in_which_the_device_stays() {
-    let mut bench = Bench::with_monitor();
-    let one = Actor::new(A, 1, bench.stamp(A, 0));
-    prepare(&mut bench, one, 7);
-    enter_next(&mut bench, |membership| stands(membership, 3, MemberState::Out));
-    assert_eq!(vote(&mut bench, one), Vote::Prepared);
-    bench.restart();
-    bench.tell(None);
-    assert_eq!(vote(&mut bench, one), Vote::Prepared);
 }
 
 #[test]
 fn a_fenced_host_is_refused_now_and_after_a_restart_and_blocks_no_request() {
-    let mut bench = Bench::with_monitor();
-    let one = Actor::new(A, 1, bench.stamp(A, 0));
-    assert_eq!(bench.ask(A, one.prewrite(RANGE)), accepted(one));
-    let reader = Actor::new(B, 1, bench.stamp(B, 10));
-    assert_eq!(bench.ask(B, reader.read(RANGE)), None, "the read waits for the announced write");
-    enter_next(&mut bench, |membership| membership.fence.also.extend([A]));
-    assert!(matches!(bench.hear(B), Some(Reply::Data { .. })));
-    for restarted in [false, true] {
-        if restarted {
-            bench.restart();
-            bench.tell(None);
-        }
-        assert!(bench.device.keeps_out(A) && !bench.device.keeps_out(B));
-        // Every request in every epoch is rejected.
-        for (epoch, command) in [(1, one.write(RANGE, 1)), (2, one.write(RANGE, 1)), (2, Command::Heartbeat)] {
-            bench.epoch = Epoch(epoch);
-            assert_eq!(bench.ask(A, command), Some(Reply::Rejected { rejection: Rejection::Fenced }));
-        }
+    // Every request in every epoch is rejected.
+    let refused = [
+        ("epoch 1", ""),
+        ("a1 write 3+2", "a: Fenced"),
+        ("epoch 2", ""),
+        ("a1 write 3+2", "a: Fenced"),
+        ("a beats", "a: Fenced"),
+    ];
+    let mut told = monitored(&[
+        ("a1@0 pre 3+2", "a1 accepted"),
+        // The read waits for the announced write.
+        ("b1@10 read 3+2", ""),
+        ("fence a", "b1 has 0 0 at last"),
+    ]);
+    for restart in [&[][..], &[("restart", ""), ("tell", "")]] {
+        told.goes_on(restart);
+        assert!(told.bench.device.keeps_out(A) && !told.bench.device.keeps_out(B));
+        told.goes_on(&refused);
     }
 }
 
 #[test]
-fn a_returning_device_is_written_and_not_read_until_it_is_in() {
-    let mut bench = Bench::with_monitor();
-    // The device has served before.
-    let before = Actor::new(B, 1, bench.stamp(B, 0));
-    assert!(bench.ask(B, before.read(RANGE)).is_some());
-    return_from_absence(&mut bench);
-    let one = Actor::new(A, 1, bench.stamp(A, 1));
-    assert_eq!(bench.ask(A, one.read(RANGE)), failed(one, Step::Read, Failure::Absent));
-    assert_eq!(bench.ask(A, one.read_and_prewrite(RANGE)), failed(one, Step::Prewrite, Failure::Absent));
-    prepare(&mut bench, one, 7);
-    bench.say_with(A, vec![1], Command::Heartbeat);
-    bench.pass_with_lease(Duration::from_secs(1));
-    bench.restart();
-    bench.tell(None);
-    let late = Actor::new(A, 2, bench.stamp(A, 2_000_000));
-    let reply = bench.ask(A, late.read(RANGE));
-    assert!(matches!(reply, Some(Reply::Failed { failure: Failure::Absent, .. })), "still returning: {reply:?}");
-    enter_next(&mut bench, |membership| stands(membership, 0, MemberState::In));
-    let reader = Actor::new(A, 3, bench.stamp(A, 3_000_000));
-    assert_eq!(bench.ask(A, reader.read(RANGE)).map(|reply| fills(&reply)), Some(vec![7, 7]));
-}
-
-#[test]
-fn a_device_that_is_out_serves_no_request_whatever_lease_it_has() {
-    let mut bench = Bench::with_monitor();
-    enter_next(&mut bench, |membership| stands(membership, 0, MemberState::Out));
-    let actor = Actor::new(A, 1, bench.stamp(A, 0));
-    bench.say(A, actor.read(RANGE));
-    assert!(bench.heard.get(&A).is_none_or(|heard| heard.is_empty()));
-    assert!(!bench.device.has_lease(bench.now.time));
-}
-
-#[test]
 fn after_an_absence_only_transactions_without_other_participants_are_left_undecided() {
-    let mut bench = Bench::with_monitor();
-    manage(&mut bench, creation(PLAIN, BLOCKS, Ordering::Timestamp, false));
-    let one = Actor::new(A, 101, bench.stamp(A, 0));
-    let plain = Actor::new(A, 102, bench.stamp(A, 1)).on(PLAIN, Ordering::Timestamp);
-    prepare(&mut bench, one, 7);
-    prepare(&mut bench, plain, 8);
-    return_from_absence(&mut bench);
-    assert_eq!(vote(&mut bench, one), Vote::NeverPrepared, "the other devices have decided it");
-    assert_eq!(vote(&mut bench, plain), Vote::Prepared, "no device decides it without this one");
-    // A late commit of a forgotten transaction changes nothing.
-    bench.ask(B, one.decide(Outcome::Commit));
-    enter_next(&mut bench, |membership| stands(membership, 0, MemberState::In));
-    let reader = Actor::new(B, 3, bench.stamp(B, 3_000_000));
-    assert_eq!(bench.ask(B, reader.read(RANGE)).map(|reply| fills(&reply)), Some(vec![0, 0]));
+    with_plain(
+        OBJECT,
+        &[
+            PREPARED,
+            RETURNED,
+            // The other devices have decided it.
+            ("b asks a101", "b: a101: NeverPrepared"),
+            // A late commit of a forgotten transaction changes nothing.
+            ("b commits a101", "b: a101 is over: Commit"),
+            ("enter 0:in", ""),
+            ("b3@3000000 read 3+2", "b3 has 0 0"),
+        ],
+    );
+    // No device decides it without this one.
+    with_plain(PLAIN, &[PREPARED, RETURNED, ("b asks a101", "b: a101: Prepared")]);
 }
 
 #[test]
 fn no_commit_on_a_removed_object_is_remembered_after_an_absence() {
-    let mut bench = Bench::with_monitor();
-    let one = Actor::new(A, 101, bench.stamp(A, 0));
-    prepare(&mut bench, one, 7);
-    commit(&mut bench, one);
-    assert_eq!(bench.counter("commits_remembered"), 1);
-    manage(&mut bench, Task::RemoveObject { object: OBJECT });
-    return_from_absence(&mut bench);
-    assert_eq!(bench.counter("commits_remembered"), 0, "nobody would have it forgotten");
-}
-
-/// A recovery coordinator restores blocks in such a transaction: the device alone knows that they are restored.
-#[test]
-fn an_intent_without_other_participants_outlives_an_absence() {
-    let mut bench = Bench::with_monitor();
-    let one = Actor::new(A, 101, bench.stamp(A, 0));
-    assert_eq!(bench.ask(A, one.prewrite(RANGE)), accepted(one));
-    let mut write = one.write(RANGE, 7);
-    let Command::Write { participants, .. } = &mut write else { unreachable!("it is a write") };
-    *participants = vec![DeviceId(0)];
-    assert!(matches!(bench.ask(A, write), Some(Reply::Written { .. })));
-    return_from_absence(&mut bench);
-    assert_eq!(vote(&mut bench, one), Vote::Prepared);
+    let mut told = monitored(&[
+        PREPARED,
+        ("a commits a101", ""),
+        ("lease 100ms", "a101 is over: Commit"),
+        ("count commits_remembered", "1"),
+    ]);
+    manage(&mut told.bench, Task::RemoveObject { object: OBJECT });
+    // Nobody would have it forgotten.
+    told.goes_on(&[RETURNED, ("count commits_remembered", "0")]);
 }
 
 /// Otherwise the returning device could be in before the decision, and later be the only one of the two that is in.
 #[test]
 fn missed_blocks_are_not_listed_before_earlier_intents_are_decided() {
-    let mut bench = Bench::with_monitor();
-    let one = Actor::new(A, 101, bench.stamp(A, 0));
-    prepare(&mut bench, one, 7);
-    enter_next(&mut bench, |membership| stands(membership, 1, MemberState::Out));
-    enter_next(&mut bench, |membership| stands(membership, 1, MemberState::Returning { recovery_coordinator: None }));
+    let mut told = monitored(&[PREPARED, ("enter 1:out", ""), ("enter 1:returning", "")]);
     let list = |bench: &mut Bench, ticket| {
         let task = Task::ListMissed { device: DeviceId(1), object: OBJECT, from: 0 };
         match bench.ask(B, Command::Manage { ticket, task }) {
@@ -461,46 +374,32 @@ fn missed_blocks_are_not_listed_before_earlier_intents_are_decided() {
             other => panic!("not a list: {other:?}"),
         }
     };
-    assert_eq!(list(&mut bench, 1), Err(Failure::Busy), "device 1 took part in it, and has no vote any more");
-    commit(&mut bench, one);
-    let missed = list(&mut bench, 2);
+    assert_eq!(list(&mut told.bench, 1), Err(Failure::Busy), "device 1 took part in it, and has no vote any more");
+    told.goes_on(&[("a commits a101", ""), ("lease 100ms", "a101 is over: Commit")]);
+    let missed = list(&mut told.bench, 2);
     assert!(matches!(&missed, Ok(Managed::Missed { extents, .. }) if *extents == [RANGE]), "{missed:?}");
 }
 
 #[test]
-fn leases_of_hosts_run_out_while_the_monitor_renews_that_of_the_device() {
-    let mut bench = Bench::with_monitor();
-    let one = Actor::new(A, 1, bench.stamp(A, 0));
-    assert_eq!(bench.ask(A, one.prewrite(RANGE)), accepted(one));
-    bench.pass_with_lease(LEASE * 2);
-    let reply = bench.ask(A, one.write(RANGE, 1));
-    assert!(matches!(&reply, Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })), "{reply:?}");
-}
-
-#[test]
 fn a_device_names_fenced_hosts_until_nothing_of_theirs_is_undecided() {
-    let mut bench = Bench::with_monitor();
-    manage(&mut bench, creation(PLAIN, BLOCKS, Ordering::Timestamp, false));
-    let named = |bench: &Bench| match &bench.renewals.back().expect("the device renews its lease").command {
+    let named = |told: &Story| match &told.bench.renewals.back().expect("the device renews its lease").command {
         MonitorCommand::Renew { undecided, .. } => undecided.clone(),
         other => panic!("not a renewal: {other:?}"),
     };
-    let (one, other) = (Actor::new(A, 101, bench.stamp(A, 0)), Actor::new(B, 101, bench.stamp(B, 0)));
-    let plain = Actor::new(A, 102, bench.stamp(A, 1)).on(PLAIN, Ordering::Timestamp);
-    prepare(&mut bench, one, 7);
+    let mut told = with_plain(OBJECT, &[PREPARED]);
     // No other device decides a transaction without redundancy.
-    prepare(&mut bench, plain, 8);
-    prepare(&mut bench, other.on(LOCKED, Ordering::DeviceLock), 9);
-    assert_eq!(named(&bench), []);
-    enter_next(&mut bench, |membership| membership.fence.also.extend([A]));
-    assert_eq!((named(&bench), bench.epoch_told()), (vec![A], Some(bench.epoch)));
+    let plain = Actor::new(A, 102, told.bench.stamp(A, 1)).on(PLAIN, Ordering::Timestamp);
+    prepare(&mut told.bench, plain, 8);
+    let other = Actor::new(B, 101, told.bench.stamp(B, 0)).on(LOCKED, Ordering::DeviceLock);
+    prepare(&mut told.bench, other, 9);
+    assert_eq!(named(&told), []);
+    told.goes_on(&[("fence a", "")]);
+    assert_eq!((named(&told), told.bench.epoch_told()), (vec![A], Some(told.bench.epoch)));
     // It is reported until the decision is durable.
-    bench.stalled = true;
-    bench.say(B, one.decide(Outcome::Commit));
-    bench.pass(Duration::from_millis(500));
-    assert_eq!(named(&bench), [A]);
-    bench.resume_disk();
-    assert_eq!(named(&bench), [], "the decision is reported at once");
+    told.goes_on(&[("stall", ""), ("b commits a101", ""), ("pass 500ms", "")]);
+    assert_eq!(named(&told), [A]);
+    told.goes_on(&[("resume", "b: a101 is over: Commit")]);
+    assert_eq!(named(&told), [], "the decision is reported at once");
 }
 
 /// What the device tells host A of other hosts' users.
@@ -549,20 +448,65 @@ fn restores_do_not_count_as_work_for_users() {
 #[test]
 fn a_returning_device_takes_writes_of_several_devices_for_work_for_users() {
     let mut bench = Bench::with_monitor();
-    return_from_absence(&mut bench);
-    let write = |bench: &mut Bench, sequence, others: &[DeviceId]| {
+    bench.enter(|membership| stands(membership, 0, MemberState::Out));
+    bench.enter(|membership| stands(membership, 0, MemberState::Returning { recovery_coordinator: None }));
+    let write = |bench: &mut Bench, sequence, participants: &[u16]| {
         let writer = Actor::new(B, sequence, bench.stamp(B, sequence as i64));
         bench.heard.clear();
         assert_eq!(bench.ask(B, writer.prewrite(RANGE)), accepted(writer));
-        let mut command = writer.write(RANGE, 7);
-        if let Command::Write { participants, .. } = &mut command {
-            *participants = others.iter().copied().chain([DeviceId(0)]).collect();
-        }
-        assert!(matches!(bench.ask(B, command), Some(Reply::Written { .. })));
+        assert!(matches!(bench.ask(B, sent_to(writer.write(RANGE, 7), participants)), Some(Reply::Written { .. })));
         bench.say(B, writer.decide(Outcome::Abort));
     };
-    write(&mut bench, 1, &[]);
+    write(&mut bench, 1, &[0]);
     assert!(!is_busy(&mut bench), "a restore writes this device alone");
-    write(&mut bench, 2, &[DeviceId(1)]);
+    write(&mut bench, 2, &[1, 0]);
     assert!(is_busy(&mut bench));
+}
+
+stories! {
+    monitored;
+
+    fn announced_writes_stay_when_only_hosts_are_fenced():
+        "a1@0 pre 3+2" => "a1 accepted";
+        "fence b";
+        "a1 write 3+2" => "a1 written";
+
+    fn intents_stay_through_an_epoch_in_which_the_device_stays():
+        "a101@0 prepare 3+2 =7" => "a101 accepted, a101 written";
+        "enter 3:out";
+        "b asks a101" => "b: a101: Prepared";
+        "restart";
+        "tell";
+        "b asks a101" => "b: a101: Prepared";
+
+    fn a_returning_device_is_written_and_not_read_until_it_is_in():
+        "b1@0 read 3+2" => "b1 has 0 0"; // The device has served before.
+        "enter 0:returning";
+        "a1@1 read 3+2" => "a1: Read Absent";
+        "a1 update 3+2" => "a1: Prewrite Absent";
+        "a1 prepare 3+2 =7" => "a1 accepted, a1 written";
+        "a1 ends";
+        "lease 1s";
+        "restart";
+        "tell";
+        "a2@2000000 read 3+2" => "a2: Read Absent";
+        "enter 0:in";
+        "a3@3000000 read 3+2" => "a3 has 7 7";
+
+    fn a_device_that_is_out_serves_no_request_whatever_lease_it_has():
+        "enter 0:out";
+        "a1@0 read 3+2";
+        "leased?" => "no";
+
+    /// A recovery coordinator restores blocks in such a transaction: the device alone knows that they are restored.
+    fn an_intent_without_other_participants_outlives_an_absence():
+        "a1@0 pre 3+2" => "a1 accepted";
+        "a1 write-alone 3+2" => "a1 written";
+        "enter 0:returning";
+        "b asks a1" => "b: a1: Prepared";
+
+    fn leases_of_hosts_run_out_while_the_monitor_renews_that_of_the_device():
+        "a1@0 pre 3+2" => "a1 accepted";
+        "lease 8s";
+        "a1 write 3+2" => "a1: Write TooLate for a1";
 }

@@ -2,6 +2,7 @@
 //! up, or block other hosts indefinitely.
 
 use crate::bench::*;
+use crate::story::{sent_to, tell};
 use std::collections::BTreeSet;
 
 const A: Generation = Generation(1);
@@ -15,12 +16,9 @@ fn prepare(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
 
 #[test]
 fn a_read_in_the_name_of_a_writing_transaction_is_ignored() {
-    let (mut bench, [written, aborted]) = Bench::new().with_actors([(A, 1, 0), (A, 2, 1)]);
-    prepare(&mut bench, written, BLOCK, 7);
-    bench.ask(A, aborted.decide(Outcome::Abort));
-    for reader in [written, aborted] {
-        assert_eq!(bench.ask(A, reader.read(BLOCK)), None);
-    }
+    let prepared = ("a1@0 prepare 5 =7", "a1 accepted, a1 written");
+    let aborted = [("a2@1 pre 9", "a2 accepted"), ("a aborts a2", "a2 is over: Abort")];
+    tell(Bench::new(), &[prepared, aborted[0], aborted[1], ("a1 read 5", ""), ("a2 read 5", "")]);
 }
 
 #[test]
@@ -91,11 +89,9 @@ fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
 
 #[test]
 fn a_resolver_is_answered_though_the_clock_stepped_back() {
-    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.restart();
-    bench.now.clock = Clock(bench.now.clock.0 - 60_000_000_000);
-    assert_eq!(bench.ask(B, writer.resolve()), Some(Reply::Vote { transaction: writer.id, vote: Vote::NeverPrepared }));
+    let mut told = tell(Bench::new(), &[("a1@0 pre 5", "a1 accepted"), ("restart", "")]);
+    told.bench.now.clock = Clock(told.bench.now.clock.0 - 60_000_000_000);
+    told.goes_on(&[("b asks a1", "b: a1: NeverPrepared")]);
 }
 
 #[test]
@@ -122,28 +118,23 @@ fn a_late_copy_of_a_task_is_dropped_once_the_task_is_settled() {
 fn a_write_whose_participants_leave_out_this_device_is_refused() {
     let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
     bench.ask(A, writer.prewrite(BLOCK));
-    let mut command = writer.write(BLOCK, 7);
-    if let Command::Write { participants, .. } = &mut command {
-        *participants = vec![DeviceId(1)];
-    }
-    assert_eq!(bench.ask(A, command), failed(writer, Step::Write, Failure::Malformed));
+    let write = sent_to(writer.write(BLOCK, 7), &[1]);
+    assert_eq!(bench.ask(A, write), failed(writer, Step::Write, Failure::Malformed));
 }
 
 #[test]
 fn a_read_sent_again_while_the_disk_works_is_read_once() {
-    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-    let chunk = BlockRange::new(0, 16);
-    prepare(&mut bench, writer, chunk, 7);
-    bench.say_with(A, vec![1], Command::Heartbeat);
-    bench.pass(Duration::from_secs(1));
-    let reader = actor(&bench, B, 1, 0);
-    bench.stalled = true;
+    let mut told = tell(
+        Bench::new(),
+        &[("a1@0 prepare 0+16 =7", "a1 accepted, a1 written"), ("a1 ends", ""), ("pass 1s", ""), ("stall", "")],
+    );
+    let reader = actor(&told.bench, B, 1, 0);
     for _ in 0..9 {
-        bench.say(B, reader.read(chunk));
+        told.bench.say(B, reader.read(BlockRange::new(0, 16)));
     }
-    bench.resume_disk();
-    assert_eq!(fills(&bench.hear(B).expect("an answer")), [7; 16]);
-    assert_eq!(bench.hear(B), None);
+    told.bench.resume_disk();
+    assert_eq!(fills(&told.bench.hear(B).expect("an answer")), [7; 16]);
+    assert_eq!(told.bench.hear(B), None);
 }
 
 #[test]
