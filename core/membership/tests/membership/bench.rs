@@ -270,6 +270,21 @@ impl Bench {
         self.heard.get_mut(&node)?.pop_front()
     }
 
+    /// The answers about ownerships so far: the host, its ticket, and the answer.
+    pub fn take_ownerships(&mut self) -> Vec<(Generation, u64, Result<Ownership, OwnershipRefused>)> {
+        let mut told = Vec::new();
+        for (node, answers) in &mut self.heard {
+            answers.retain(|answer| match (node, &answer.reply) {
+                (NodeId::Host(host), MonitorReply::Ownership { ticket, result }) => {
+                    told.push((*host, *ticket, *result));
+                    false
+                }
+                _ => true,
+            });
+        }
+        told
+    }
+
     /// The answer to the node if it asks for a lease now.
     pub fn answer_to(&mut self, node: NodeId) -> MonitorAnswer {
         self.heard.remove(&node);

@@ -1,6 +1,7 @@
 //! Fencing hosts: a request is answered when no device can serve the hosts any more.
 
 use crate::bench::*;
+use crate::story::{five, stories};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 
@@ -20,50 +21,9 @@ impl Bench {
     }
 
     /// True if the lock server is told that the fence is complete.
-    fn is_fenced(&mut self, ticket: u64) -> bool {
+    pub fn is_fenced(&mut self, ticket: u64) -> bool {
         std::iter::from_fn(|| self.hear(lock_server(0))).any(|answer| answer.reply == MonitorReply::Fenced { ticket })
     }
-}
-
-#[test]
-fn a_fence_is_final_when_every_device_that_may_serve_enforces_it() {
-    let mut bench = Bench::new();
-    bench.pass_with(SECOND, &nodes(&ALL, &[7]));
-    bench.fence(5, &[7]);
-    assert!(bench.membership().fence.refuses(Generation(7)) && !bench.is_fenced(5));
-    for number in 0..4 {
-        // The device is told of the epoch in the answer to one report, and reports that epoch in the next.
-        bench.renew(device(number));
-        bench.renew(device(number));
-    }
-    bench.renew(device(4));
-    // A late duplicate of an earlier report.
-    bench.renew_in(Epoch(1), device(0));
-    bench.fence(5, &[7]);
-    assert!(!bench.is_fenced(5));
-    bench.renew(device(4));
-    assert!(bench.is_fenced(5));
-    bench.fence(5, &[7]);
-    assert!(bench.is_fenced(5), "the first answer was lost");
-    assert_eq!((bench.epoch(), bench.monitor.counters().fences), (2, 2));
-}
-
-#[test]
-fn a_device_without_a_lease_adopts_it_before_it_serves_again() {
-    let mut bench = Bench::new();
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    bench.renew(device(3));
-    bench.fence(5, &[7]);
-    let others = nodes(&[0, 1, 2, 4], &[]);
-    bench.pass_with(LEASE - SECOND / 10, &others);
-    assert!(!bench.is_fenced(5));
-    bench.pass_with(NOTICE, &others);
-    assert!(bench.is_fenced(5));
-    // A device that is out is not waited for.
-    bench.fence(6, &[8]);
-    others.iter().for_each(|node| bench.renew(*node));
-    others.iter().for_each(|node| bench.renew(*node));
-    assert!(bench.is_fenced(6));
 }
 
 #[test]
@@ -75,21 +35,6 @@ fn a_fence_does_not_wait_for_an_unavailable_device() {
     assert!(!bench.is_fenced(5));
     bench.pass_with(NOTICE, &nodes(&[0], &[]));
     assert_eq!((bench.is_fenced(5), bench.unavailable()), (true, vec![1]));
-}
-
-#[test]
-fn after_a_restart_of_the_monitor_devices_have_to_say_it_again() {
-    let mut bench = Bench::new();
-    bench.fence(5, &[7]);
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert!(bench.is_fenced(5));
-    bench.restart(config(5));
-    assert!(bench.membership().fence.refuses(Generation(7)));
-    bench.fence(5, &[7]);
-    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3], &[]));
-    assert!(!bench.is_fenced(5));
-    bench.renew(device(4));
-    assert!(bench.is_fenced(5));
 }
 
 #[test]
@@ -149,51 +94,6 @@ fn fences_beyond_the_room_are_dropped_and_a_number_makes_room() {
 }
 
 #[test]
-fn undecided_writes_of_a_fenced_host_are_waited_for() {
-    let mut bench = Bench::new();
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    bench.undecided.insert(device(3), generations([6, 8]));
-    bench.fence(5, &[7]);
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert!(bench.is_fenced(5), "nothing of this host is undecided");
-    bench.fence(6, &[8]);
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert!(!bench.is_fenced(6));
-    // A late duplicate of a report in an earlier epoch, in which the device knew of no fence.
-    let said = bench.undecided.remove(&device(3)).expect("it was just said");
-    bench.renew_in(Epoch(2), device(3));
-    assert!(!bench.is_fenced(6));
-    // So many that the list may be incomplete.
-    bench.undecided.insert(device(3), generations(100..100 + limits::UNDECIDED_HOSTS_MAX as u32));
-    bench.renew(device(3));
-    assert!(!bench.is_fenced(6));
-    bench.undecided.insert(device(3), said[..1].to_vec());
-    bench.renew(device(3));
-    assert!(bench.is_fenced(6), "it is decided");
-}
-
-#[test]
-fn a_device_that_is_about_to_be_taken_out_is_out_when_a_fence_is_answered() {
-    let mut bench = Bench::new();
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    bench.undecided.insert(device(3), generations([7]));
-    bench.fence(5, &[7]);
-    let others = nodes(&[0, 1, 2, 4], &[]);
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    // The device's lease expires, and the record of that is being written.
-    bench.stalled = true;
-    bench.pass_with(LEASE + NOTICE, &others);
-    assert!(
-        !bench.is_fenced(5),
-        "until that is durable, the device could return and decide otherwise than a reader saw"
-    );
-    bench.stalled = false;
-    bench.pass_with(SECOND, &others);
-    assert!(bench.is_fenced(5));
-    assert_eq!(bench.membership().member(DeviceId(3)).map(|member| member.member_state), Some(MemberState::Out));
-}
-
-#[test]
 fn hosts_that_do_not_exist_yet_are_not_fenced() {
     let mut bench = Bench::new();
     let next = LAST_GENERATION.0 + 1;
@@ -229,4 +129,79 @@ fn a_host_that_does_not_exist_yet_does_not_count() {
     bench.silent = vec![DeviceId(2)];
     bench.pass_with(LEASE * 2, &nodes(&ALL, &[stranger]));
     assert_eq!((bench.epoch(), bench.member_state(2)), (1, MemberState::In), "nobody else misses the device");
+}
+
+stories! {
+    five;
+
+    fn a_fence_is_final_when_every_device_that_may_serve_enforces_it():
+        "1s 01234 h7";
+        "fence 5 7" => "e2";
+        "fenced 5" => "no";
+        // A device is told of the epoch in the answer to one report, and reports that epoch in the next.
+        "hear 001122334";
+        "late 0 e1"; // A duplicate of an earlier report.
+        "fence 5 7";
+        "fenced 5" => "no";
+        "hear 4";
+        "fenced 5" => "yes";
+        "fence 5 7";
+        "fenced 5" => "yes"; // The first answer was lost.
+        "count fences" => "2";
+
+    fn a_device_without_a_lease_adopts_it_before_it_serves_again():
+        "1s 01234";
+        "hear 3";
+        "fence 5 7" => "e2";
+        "4300ms 0124";
+        "fenced 5" => "no";
+        "200ms 0124" => "e3: 3 out";
+        "fenced 5" => "yes";
+        "fence 6 8" => "e4"; // A device that is out is not waited for.
+        "hear 0124";
+        "hear 0124";
+        "fenced 6" => "yes";
+
+    fn after_a_restart_of_the_monitor_devices_have_to_say_it_again():
+        "fence 5 7" => "e2";
+        "1s 01234";
+        "fenced 5" => "yes";
+        "restart";
+        "refuses 7" => "yes";
+        "fence 5 7";
+        "1s 0123";
+        "fenced 5" => "no";
+        "hear 4";
+        "fenced 5" => "yes";
+
+    fn a_device_that_is_about_to_be_taken_out_is_out_when_a_fence_is_answered():
+        "1s 01234";
+        "undecided 3 7";
+        "fence 5 7" => "e2";
+        "1s 01234";
+        "stall"; // The device's lease expires, and the record of that is being written.
+        "4600ms 0124";
+        "fenced 5" => "no"; // Until that is durable, the device could return and decide otherwise than a reader saw.
+        "resume" => "e3: 3 out";
+        "1s 0124";
+        "fenced 5" => "yes";
+
+    fn undecided_writes_of_a_fenced_host_are_waited_for():
+        "1s 01234";
+        "undecided 3 6 8";
+        "fence 5 7" => "e2";
+        "1s 01234";
+        "fenced 5" => "yes"; // Nothing of this host is undecided.
+        "fence 6 8" => "e3";
+        "1s 01234";
+        "fenced 6" => "no";
+        "undecided 3"; // A late duplicate of a report in an earlier epoch, in which the device knew of no fence.
+        "late 3 e2";
+        "fenced 6" => "no";
+        "undecided 3 100-355"; // So many that the list may be incomplete.
+        "hear 3";
+        "fenced 6" => "no";
+        "undecided 3 6";
+        "hear 3";
+        "fenced 6" => "yes"; // It is decided.
 }

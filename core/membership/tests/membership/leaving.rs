@@ -1,6 +1,7 @@
 //! Devices that are silent, or that hosts cannot reach: marked out if the others can serve without them.
 
 use crate::bench::*;
+use crate::story::{five, stories, tell};
 
 const MOMENT: Duration = Duration::from_millis(1);
 
@@ -39,31 +40,6 @@ fn a_device_about_to_be_marked_out_is_not_reported_as_unavailable() {
 }
 
 #[test]
-fn a_second_silent_device_of_the_same_stripes_is_reported_as_unavailable() {
-    let mut bench = Bench::new();
-    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
-    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 4], &[7]));
-    assert_eq!((bench.epoch(), bench.member_state(3), bench.unavailable()), (2, MemberState::In, vec![3]));
-    assert_eq!(bench.answer_to(host(7)).unavailable, [DeviceId(3)]);
-    bench.renew(device(3));
-    assert!(bench.unavailable().is_empty() && bench.answer_to(host(7)).unavailable.is_empty());
-}
-
-#[test]
-fn of_two_that_fall_silent_together_none_is_taken_out() {
-    let mut bench = Bench::new();
-    bench.renew(device(2));
-    bench.pass(SECOND / 2);
-    bench.renew(device(3));
-    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 4], &[7]));
-    assert_eq!(
-        (bench.epoch(), bench.unavailable()),
-        (1, vec![2, 3]),
-        "nothing is written while they are silent, so they miss nothing"
-    );
-}
-
-#[test]
 fn groups_that_share_no_stripe_each_do_without_one() {
     let mut bench = Bench::of(6);
     bench.adopt(volume(1, RaidLevel::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
@@ -90,40 +66,6 @@ fn a_silent_device_without_redundant_volumes_is_only_unavailable() {
     bench.request(ControlRequest::DropVolume { volume: braid_base::VolumeId(2) }).expect("it is forgotten");
     bench.pass_with(LEASE * 2, &nodes(&[0], &[]));
     assert_eq!((bench.member_state(1), bench.unavailable()), (MemberState::In, vec![1]));
-}
-
-/// The monitor was cut off from all nodes; then it hears one after the other.
-#[test]
-fn the_device_heard_last_after_a_long_silence_is_not_marked_out_for_it() {
-    let mut bench = Bench::new();
-    bench.pass(LEASE * 2);
-    assert_eq!(bench.unavailable(), [0, 1, 2, 3, 4]);
-    for number in 0..5 {
-        bench.renew(device(number));
-        bench.pass(NOTICE);
-    }
-    bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[]));
-    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]));
-    // A device that stays silent is marked out.
-    bench.pass(LEASE * 2);
-    bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3], &[]));
-    assert_eq!(bench.member_state(4), MemberState::Out);
-}
-
-/// The monitor was suspended: messages that arrived meanwhile are queued, and those of some nodes are read late.
-#[test]
-fn a_suspended_monitor_listens_before_it_marks_a_device_out() {
-    let mut bench = Bench::new();
-    bench.renew(device(0));
-    bench.pass(SECOND / 4);
-    (1..5).for_each(|number| bench.renew(device(number)));
-    bench.now.time = bench.now.time.after(LEASE - SECOND / 8);
-    (1..5).for_each(|number| bench.renew(device(number)));
-    bench.pass(SECOND / 4);
-    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]), "nor does it report a device as unavailable");
-    bench.renew(device(0));
-    bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[]));
-    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]));
 }
 
 #[test]
@@ -157,125 +99,31 @@ fn a_device_that_hosts_cannot_reach_gets_no_more_leases_and_is_taken_out() {
 }
 
 #[test]
-fn a_device_that_says_it_is_of_no_use_is_taken_out_a_lease_later_and_returns_when_it_is() {
-    let mut bench = Bench::new();
-    let all = nodes(&[0, 1, 2, 3, 4], &[7, 8]);
-    bench.renew(device(3));
-    bench.unable = vec![DeviceId(3)];
-    assert!(!bench.gets_lease(device(3)));
-    bench.pass_with(LEASE - MOMENT, &all);
-    assert_eq!((bench.member_state(3), bench.unavailable()), (MemberState::In, vec![]), "it may still be serving");
-    bench.pass(MOMENT);
-    assert_eq!(bench.member_state(3), MemberState::Out);
-    bench.pass_with(SECOND * 20, &all);
-    assert_eq!(bench.member_state(3), MemberState::Out);
-    bench.unable.clear();
-    bench.pass_with(SECOND, &all);
-    assert!(bench.member_state(3) != MemberState::Out && bench.gets_lease(device(3)));
-    // A single such report has no effect. Nor does it count if the others cannot serve without the device.
-    let mut bench = Bench::new();
-    for round in 0..40 {
-        bench.unable = if round % 4 == 3 { vec![] } else { vec![DeviceId(3)] };
-        bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7]));
-    }
-    assert_eq!(bench.epoch(), 1);
-    bench.unable = vec![DeviceId(3)];
-    bench.pass_with(LEASE * 3, &nodes(&[0, 1, 3, 4], &[7]));
-    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![2, 3]));
-}
-
-#[test]
-fn a_device_whose_disk_is_failing_is_marked_out_where_the_others_can_serve_without_it_and_stays_out() {
-    let mut bench = Bench::new();
-    let all = nodes(&[0, 1, 2, 3, 4], &[7, 8]);
-    bench.failing = vec![DeviceId(3)];
-    assert!(bench.gets_lease(device(3)), "it has just said so");
-    bench.pass_with(NOTICE, &nodes(&[0, 1, 2, 4], &[7, 8]));
-    assert!(!bench.gets_lease(device(3)));
-    bench.pass_with(LEASE - NOTICE - MOMENT, &all);
-    assert_eq!((bench.member_state(3), bench.unavailable()), (MemberState::In, vec![]), "it may still be serving");
-    bench.pass(MOMENT);
-    assert_eq!(bench.member_state(3), MemberState::Out);
-    bench.pass_with(SECOND * 20, &all);
-    assert_eq!((bench.epoch(), bench.member_state(3)), (2, MemberState::Out), "however often it is heard");
-    // Another disk is in its slot, or this one works again.
-    bench.failing.clear();
-    bench.pass_with(SECOND, &all);
-    assert!(bench.member_state(3) != MemberState::Out && bench.gets_lease(device(3)));
-}
-
-#[test]
 fn a_device_whose_disk_is_failing_serves_on_while_the_others_need_it() {
     // Another device is out.
-    let mut bench = Bench::new();
-    let four = nodes(&[0, 2, 3, 4], &[7]);
-    bench.pass_with(SECOND * 20, &four);
-    assert_eq!(bench.member_state(1), MemberState::Out);
-    bench.failing = vec![DeviceId(3)];
-    bench.pass_with(SECOND * 20, &four);
-    assert!(bench.gets_lease(device(3)));
-    assert_eq!((bench.member_state(3), bench.unavailable()), (MemberState::In, vec![]));
+    five(&[("20s 0234 h7", "e2: 1 out"), ("failing 3", ""), ("20s 0234 h7", ""), ("leased 3", "yes")]);
     // If two disks fail, the others can serve without one of the devices.
-    let mut bench = Bench::new();
-    bench.failing = vec![DeviceId(1), DeviceId(3)];
+    let mut told = five(&[("failing 1 3", "")]);
     for second in 0..20 {
-        bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7]));
-        assert!(bench.gets_lease(device(3)) && bench.unavailable().is_empty(), "after {second} s");
+        told.bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7]));
+        assert!(told.bench.gets_lease(device(3)) && told.bench.unavailable().is_empty(), "after {second} s");
     }
-    assert_eq!((bench.member_state(1), bench.member_state(3)), (MemberState::Out, MemberState::In));
+    told.goes_on(&[("hear 0", "e2: 1 out")]);
     // No volume there has redundancy.
     let mut bench = Bench::of(2);
     bench.adopt(volume(1, RaidLevel::Raid0 { data: 2 }, &[0, 1]));
-    bench.failing = vec![DeviceId(1)];
-    bench.pass_with(SECOND * 20, &nodes(&[0, 1], &[7]));
-    assert!(bench.gets_lease(device(1)));
-    assert_eq!(bench.member_state(1), MemberState::In);
+    tell(bench, &[("failing 1", ""), ("20s 01 h7", ""), ("leased 1", "yes")]);
 }
 
 #[test]
 fn reports_of_few_hosts_are_not_believed_for_a_while() {
-    let mut bench = Bench::new();
-    let devices = nodes(&[0, 1, 2, 3, 4], &[]);
+    let mut told = five(&[]);
     for round in 0..20 {
         // One host of three reports it all the time, and all three now and then.
-        bench.silent = vec![DeviceId(3)];
-        bench.renew(host(7));
-        bench.silent = if round % 4 == 0 { vec![DeviceId(3)] } else { vec![] };
-        bench.renew(host(8));
-        bench.renew(host(9));
-        bench.pass_with(SECOND, &devices);
+        let others = if round % 4 == 0 { "silent 3" } else { "silent" };
+        told.goes_on(&[("silent 3", ""), ("hear h7", ""), (others, ""), ("hear h8 h9", ""), ("1s 01234", "")]);
     }
-    assert!(bench.gets_lease(device(3)));
-    assert_eq!(bench.epoch(), 1);
-}
-
-#[test]
-fn reports_of_fenced_or_ended_hosts_do_not_count() {
-    let mut bench = Bench::new();
-    let devices = nodes(&[0, 1, 2, 3, 4], &[]);
-    bench.silent = vec![DeviceId(3)];
-    bench.renew(host(7));
-    bench.pass_with(SECOND * 12, &devices);
-    assert_eq!(bench.epoch(), 1, "the host reported it once, and was not heard again");
-    bench.fence(9, &[7]);
-    bench.pass_with(SECOND * 12, &[devices, vec![host(7)]].concat());
-    assert_eq!((bench.epoch(), bench.unavailable()), (2, vec![]), "the epoch of the fence");
-}
-
-/// A partition cuts the network between hosts and devices in half.
-#[test]
-fn two_devices_that_hosts_cannot_reach_keep_their_leases() {
-    let mut bench = Bench::new();
-    bench.silent = vec![DeviceId(1), DeviceId(3)];
-    bench.pass_with(SECOND * 20, &nodes(&[0, 1, 2, 3, 4], &[7]));
-    assert!(bench.gets_lease(device(1)) && bench.gets_lease(device(3)));
-    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]));
-    // Nor is a lease refused to a device that the others need, because another device is gone.
-    bench.silent = vec![];
-    bench.pass_with(SECOND * 20, &nodes(&[0, 2, 3, 4], &[7]));
-    bench.silent = vec![DeviceId(3)];
-    bench.pass_with(SECOND * 20, &nodes(&[0, 2, 3, 4], &[7]));
-    assert!(bench.gets_lease(device(3)));
+    told.goes_on(&[("leased 3", "yes")]);
 }
 
 /// The monitor was suspended; the first of the messages that arrived meanwhile is one of a host.
@@ -318,4 +166,102 @@ fn lock_servers_hear_only_of_unavailable_devices_on_which_volumes_lie() {
     let told =
         |bench: &mut Bench, node| bench.answer_to(node).unavailable.iter().map(|device| device.0).collect::<Vec<_>>();
     assert_eq!((told(&mut bench, host(7)), told(&mut bench, lock_server(0))), (vec![2, 3], vec![2]));
+}
+
+stories! {
+    five;
+
+    fn a_second_silent_device_of_the_same_stripes_is_reported_as_unavailable():
+        "8800ms 0134 h7" => "e2: 2 out";
+        "4600ms 014 h7" => "lacking 3";
+        "told h7" => "3";
+        "hear 3" => "lacking none";
+        "told h7" => "none";
+
+    fn of_two_that_fall_silent_together_none_is_taken_out():
+        "hear 2";
+        "500ms";
+        "hear 3";
+        "8800ms 014 h7" => "lacking 2 3"; // Nothing is written while they are silent, so they miss nothing.
+
+    /// The monitor was cut off from all nodes; then it hears one after the other.
+    fn the_device_heard_last_after_a_long_silence_is_not_marked_out_for_it():
+        "8800ms" => "lacking 0 1 2 3 4";
+        "hear 0" => "lacking 1 2 3 4";
+        "200ms";
+        "hear 1" => "lacking 2 3 4";
+        "200ms";
+        "hear 2" => "lacking 3 4";
+        "200ms";
+        "hear 3" => "lacking 4";
+        "200ms";
+        "hear 4" => "lacking none";
+        "2s 01234";
+        "8800ms" => "lacking 0 1 2 3 4";
+        "2s 0123" => "e2: 4 out, lacking none"; // A device that stays silent is marked out.
+
+    /// The monitor was suspended: messages that arrived meanwhile are queued, and those of some nodes are read late.
+    fn a_suspended_monitor_listens_before_it_marks_a_device_out():
+        "hear 0";
+        "250ms";
+        "hear 1234";
+        "suspended for 4275ms";
+        "hear 1234";
+        "250ms"; // Nor does it report a device as unavailable.
+        "hear 0";
+        "2s 01234";
+
+    fn a_device_that_says_it_is_of_no_use_is_taken_out_a_lease_later_and_returns_when_it_is():
+        "hear 3";
+        "unable 3";
+        "leased 3" => "no";
+        "4399ms 01234 h7 h8"; // It may still be serving.
+        "1ms" => "e2: 3 out";
+        "20s 01234 h7 h8";
+        "unable";
+        "1s 01234 h7 h8" => "e3: 3 returning h7";
+        "leased 3" => "yes";
+
+    fn a_device_that_says_seldom_that_it_is_of_no_use_or_is_needed_stays_in():
+        "unable 3";
+        "3s 01234 h7";
+        "unable";
+        "1s 01234 h7";
+        "unable 3";
+        "3s 01234 h7";
+        "unable";
+        "1s 01234 h7";
+        "unable 3";
+        "13200ms 0134 h7" => "lacking 2 3"; // The others cannot serve without it.
+
+    fn a_device_whose_disk_is_failing_is_marked_out_where_the_others_can_serve_without_it_and_stays_out():
+        "failing 3";
+        "leased 3" => "yes"; // It has just said so.
+        "200ms 0124 h7 h8";
+        "leased 3" => "no";
+        "4199ms 01234 h7 h8"; // It may still be serving.
+        "1ms" => "e2: 3 out";
+        "20s 01234 h7 h8"; // However often it is heard.
+        "failing"; // Another disk is in its slot, or this one works again.
+        "1s 01234 h7 h8" => "e3: 3 returning h7";
+        "leased 3" => "yes";
+
+    fn reports_of_fenced_or_ended_hosts_do_not_count():
+        "silent 3";
+        "hear h7";
+        "12s 01234"; // The host reported it once, and was not heard again.
+        "fence 9 7" => "e2";
+        "12s 01234 h7";
+
+    /// A partition cuts the network between hosts and devices in half.
+    fn two_devices_that_hosts_cannot_reach_keep_their_leases():
+        "silent 1 3";
+        "20s 01234 h7";
+        "leased 1" => "yes";
+        "leased 3" => "yes";
+        "silent"; // Nor is a lease refused to a device that the others need, because another device is gone.
+        "20s 0234 h7" => "e2: 1 out";
+        "silent 3";
+        "20s 0234 h7";
+        "leased 3" => "yes";
 }

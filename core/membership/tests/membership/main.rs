@@ -10,5 +10,6 @@ mod record_recovery;
 mod returning;
 mod slots;
 mod starting;
+mod story;
 mod strangers;
 mod swarm;

@@ -1,6 +1,7 @@
 //! A device comes with an older disk than it had, or with an empty one: no other device would resynchronise what that disk lacks.
 
 use crate::bench::*;
+use crate::story::{Story, five, stories};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 
@@ -10,14 +11,13 @@ fn outdated(bench: &Bench, number: u16) -> Option<u32> {
 }
 
 /// Device 2 was out and is in again: its epoch is 4, and it has been a member since epoch 3.
-fn back_once() -> Bench {
-    let mut bench = Bench::new();
-    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[7]));
-    bench.pass_with(SECOND * 3, &nodes(&ALL, &[7]));
-    bench.say(host(7), MonitorCommand::Resynchronised { device: DeviceId(2), since: Epoch(3) });
-    bench.pass_with(SECOND, &nodes(&ALL, &[7]));
-    assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, MemberState::In, 3));
-    bench
+fn back_once() -> Story {
+    five(&[
+        ("4600ms 0134 h7", "e2: 2 out"),
+        ("3s 01234 h7", "e3: 2 returning h7"),
+        ("h7 resynchronised 2 e3", "e4: 2 in since e3"),
+        ("1s 01234 h7", ""),
+    ])
 }
 
 #[test]
@@ -37,71 +37,28 @@ fn a_new_array_of_empty_disks_is_let_in_one_after_the_other() {
 }
 
 #[test]
-fn a_disk_that_was_never_used_is_let_in_after_an_absence() {
-    let mut bench = Bench::of(5);
-    bench.adopt(volume(1, braid_layout::RaidLevel::Raid5 { data: 4 }, &ALL));
-    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
-    assert_eq!(bench.member_state(2), MemberState::Out);
-    bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
-    assert_eq!(bench.member_state(2), MemberState::Returning { recovery_coordinator: Some(Generation(7)) });
-}
-
-#[test]
-fn an_empty_disk_in_place_of_one_that_was_in_is_refused_and_the_rest_goes_on_without_it() {
-    let mut bench = Bench::new();
-    bench.epochs.remove(&device(2));
-    let answer = bench.answer_to(device(2));
-    assert_eq!((answer.reply, outdated(&bench, 2)), (MonitorReply::Changed, Some(0)));
-    let others = nodes(&[0, 1, 3, 4], &[7]);
-    for _ in 0..40 {
-        bench.renew_in(Epoch(0), device(2));
-        bench.pass_with(SECOND / 2, &others);
-    }
-    assert_eq!(
-        (bench.member_state(2), bench.epoch(), outdated(&bench, 2)),
-        (MemberState::Out, 2, Some(0)),
-        "it stays out"
-    );
-    assert!(!bench.gets_lease(device(2)) && bench.unavailable().is_empty());
-    // The right disk returns, with the epoch that it had when it left.
-    bench.epochs.insert(device(2), Epoch(1));
-    bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
-    assert_eq!(
-        (bench.member_state(2), outdated(&bench, 2)),
-        (MemberState::Returning { recovery_coordinator: Some(Generation(7)) }, None)
-    );
-}
-
-#[test]
 fn an_older_disk_is_refused_in_every_member_state() {
-    let mut bench = back_once();
-    for epoch in 0..4 {
-        bench.renew_in(Epoch(epoch), device(2));
-        assert_eq!(outdated(&bench, 2), Some(epoch));
-    }
-    assert!(bench.gets_lease(device(2)) && outdated(&bench, 2).is_none(), "it is the right one");
-    // Another device that shares its stripes is out: then it is unavailable, and nothing is lost.
-    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 2, 3], &[7]));
-    assert_eq!(bench.member_state(4), MemberState::Out);
+    let mut told = back_once();
+    told.goes_on(&[
+        ("late 2 e0", ""),
+        ("outdated 2", "e0"),
+        ("late 2 e1", ""),
+        ("outdated 2", "e1"),
+        ("late 2 e2", ""),
+        ("outdated 2", "e2"),
+        ("late 2 e3", ""),
+        ("outdated 2", "e3"),
+        ("leased 2", "yes"),
+        ("outdated 2", "no"),
+        // Another device that shares its stripes is out: then it is unavailable, and nothing is lost.
+        ("8800ms 0123 h7", "e5: 4 out"),
+    ]);
+    let bench = &mut told.bench;
     for _ in 0..20 {
         bench.renew_in(Epoch(3), device(2));
         bench.pass_with(SECOND / 2, &nodes(&[0, 1, 3], &[7]));
     }
     assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::In, vec![2]));
-}
-
-#[test]
-fn the_record_outlives_the_monitor() {
-    for wait in [SECOND / 5, LEASE * 2] {
-        let mut bench = Bench::new();
-        bench.restart(config(5));
-        bench.adopt(volume(1, braid_layout::RaidLevel::Raid5 { data: 4 }, &ALL));
-        bench.pass_with(wait, &nodes(&[0, 1, 3, 4], &[7]));
-        bench.renew_in(Epoch(0), device(2));
-        assert_eq!(outdated(&bench, 2), Some(0));
-        bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
-        assert_eq!(bench.member_state(2), MemberState::Out);
-    }
 }
 
 /// Its lease still runs when another disk is put in; the other devices must not rely on it because of that.
@@ -119,46 +76,16 @@ fn devices_are_not_taken_out_for_another_with_the_wrong_disk() {
     assert_eq!(bench.unavailable(), [2, 3]);
 }
 
-/// A recovery coordinator may have nothing to resynchronise, and report so before the device has adopted the epoch of its return.
-#[test]
-fn a_device_is_marked_in_only_after_it_has_named_an_epoch_since_its_return() {
-    let mut bench = Bench::new();
-    let others = nodes(&[0, 1, 3, 4], &[7]);
-    bench.pass_with(LEASE + NOTICE, &others);
-    for _ in 0..6 {
-        bench.renew_in(Epoch(1), device(2));
-        bench.pass_with(SECOND / 2, &others);
-    }
-    let helped = MemberState::Returning { recovery_coordinator: Some(Generation(7)) };
-    assert_eq!((bench.member_state(2), bench.since(2)), (helped, 3));
-    let command = MonitorCommand::Resynchronised { device: DeviceId(2), since: Epoch(3) };
-    bench.say(host(7), command.clone());
-    assert_eq!(bench.member_state(2), helped);
-    bench.epochs.insert(device(2), Epoch(3));
-    bench.renew(device(2));
-    bench.say(host(7), command);
-    assert_eq!(bench.member_state(2), MemberState::In);
-}
-
 /// Messages are reordered.
 #[test]
 fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
-    let mut bench = back_once();
+    let mut bench = back_once().bench;
     let steady =
         |bench: &Bench| outdated(bench, 2).is_none() && bench.monitor.leases().all(|held| held.runs_until.is_some());
     let sent = bench.now.time;
     bench.pass_with(SECOND, &nodes(&ALL, &[7]));
     for (epoch, silent) in [(Epoch(3), Vec::new()), (Epoch(4), vec![DeviceId(2)])] {
-        let late = MonitorCommand::Renew {
-            sent,
-            silent,
-            disk: Some(braid_base::DiskId(2)),
-            bad_slots: 0,
-            failing: false,
-            undecided: Vec::new(),
-            stamps: braid_base::Clock(0),
-        };
-        bench.say_in(epoch, device(2), late);
+        bench.say_in(epoch, device(2), renewal(sent, silent));
         assert!(steady(&bench));
     }
     // So another device can be marked out at the same time.
@@ -167,16 +94,66 @@ fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
     while bench.now.time < until {
         bench.pass_with(SECOND / 4, &others);
     }
-    let late = MonitorCommand::Renew {
-        sent,
-        silent: Vec::new(),
-        disk: Some(braid_base::DiskId(2)),
-        bad_slots: 0,
-        failing: false,
-        undecided: Vec::new(),
-        stamps: braid_base::Clock(0),
-    };
-    bench.say_in(Epoch(3), device(2), late);
+    bench.say_in(Epoch(3), device(2), renewal(sent, Vec::new()));
     bench.pass(NOTICE * 2);
     assert_eq!(bench.member_state(4), MemberState::Out);
+}
+
+#[test]
+fn an_empty_disk_in_place_of_one_that_was_in_is_refused_and_the_rest_goes_on_without_it() {
+    let mut told = five(&[("has 2 e0", ""), ("asks 2", "Changed, and e1"), ("outdated 2", "e0")]);
+    for _ in 0..40 {
+        told.bench.renew_in(Epoch(0), device(2));
+        told.bench.pass_with(SECOND / 2, &nodes(&[0, 1, 3, 4], &[7]));
+    }
+    told.goes_on(&[
+        // It stays out.
+        ("outdated 2", "e0, e2: 2 out"),
+        ("leased 2", "no"),
+        // The right disk returns, with the epoch that it had when it left.
+        ("has 2 e1", ""),
+        ("2s 01234 h7", "e3: 2 returning h7"),
+        ("outdated 2", "no"),
+    ]);
+}
+
+/// A renewal of device 2.
+fn renewal(sent: Time, silent: Vec<DeviceId>) -> MonitorCommand {
+    let (disk, undecided, stamps) = (Some(DiskId(2)), Vec::new(), Clock(0));
+    MonitorCommand::Renew { sent, silent, disk, bad_slots: 0, failing: false, undecided, stamps }
+}
+
+stories! {
+    five;
+
+    fn a_disk_that_was_never_used_is_let_in_after_an_absence():
+        "array 5";
+        "adopt 1 raid5:4+1 01234";
+        "8800ms 0134 h7" => "e2: 2 out";
+        "2s 01234 h7" => "e3: 2 returning h7";
+
+    fn the_record_outlives_the_monitor():
+        "restart";
+        "200ms 0134 h7";
+        "late 2 e0";
+        "outdated 2" => "e0";
+        "8800ms 0134 h7" => "e2: 2 out";
+
+    fn the_record_outlives_the_monitor_also_when_the_device_is_out():
+        "restart";
+        "8800ms 0134 h7" => "e2: 2 out";
+        "late 2 e0";
+        "outdated 2" => "e0";
+        "8800ms 0134 h7";
+
+    /// A recovery coordinator may have nothing to resynchronise, and report so before the device has adopted the epoch of its return.
+    fn a_device_is_marked_in_only_after_it_has_named_an_epoch_since_its_return():
+        "4600ms 0134 h7" => "e2: 2 out";
+        "late 2 e1";
+        "1s 0134 h7" => "e3: 2 returning h7";
+        "late 2 e1";
+        "h7 resynchronised 2 e3";
+        "has 2 e3";
+        "hear 2";
+        "h7 resynchronised 2 e3" => "e4: 2 in since e3";
 }

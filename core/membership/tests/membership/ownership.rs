@@ -1,6 +1,7 @@
 //! The ownership of file systems: one compare-and-swap changes the owner and fences the previous one, and is answered like a fence.
 
 use crate::bench::*;
+use crate::story::{five, stories};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 const FS: u16 = 3;
@@ -15,10 +16,6 @@ fn by_none(since: u32) -> Ownership {
     Ownership { since: Epoch(since), owner: None }
 }
 
-fn differs(present: Ownership) -> Answer {
-    Err(OwnershipRefused::Differs(present))
-}
-
 impl Bench {
     /// A host sends a request about a file system.
     fn ask_owner(&mut self, from: u32, ticket: u64, file_system: u16, request: OwnershipRequest) {
@@ -28,10 +25,6 @@ impl Bench {
 
     fn take_over(&mut self, by: u32, ticket: u64, from: Ownership) {
         self.ask_owner(by, ticket, FS, OwnershipRequest::TakeOver { from });
-    }
-
-    fn release(&mut self, by: u32, ticket: u64, since: u32) {
-        self.ask_owner(by, ticket, FS, OwnershipRequest::Release { since: Epoch(since) });
     }
 
     /// The answers to a host's request so far.
@@ -60,159 +53,6 @@ impl Bench {
 }
 
 #[test]
-fn a_take_over_is_answered_when_every_device_that_may_serve_refuses_the_previous_owner() {
-    let mut bench = Bench::new();
-    bench.pass_with(SECOND, &nodes(&ALL, &[7, 8]));
-    assert_eq!(bench.owner(FS), by_none(0));
-    assert_eq!(bench.taken_over(7, 1, by_none(0)), Ok(owned(7, 2)));
-    bench.take_over(8, 1, owned(7, 2));
-    // One record has both; no device knows of it yet.
-    assert_eq!((bench.epoch(), bench.owner(FS)), (3, owned(8, 3)));
-    assert!(bench.membership().fence.refuses(Generation(7)));
-    for number in 0..4 {
-        bench.renew(device(number));
-        bench.renew(device(number));
-    }
-    assert_eq!(bench.told(8, 1), []);
-    bench.renew(device(4));
-    bench.renew(device(4));
-    assert_eq!(bench.told(8, 1), [Ok(owned(8, 3))]);
-    assert_eq!(bench.epoch(), 3);
-}
-
-#[test]
-fn a_change_of_ownership_waits_for_leases_and_undecided_writes_like_a_fence() {
-    let mut bench = Bench::new();
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert_eq!(bench.taken_over(7, 1, by_none(0)), Ok(owned(7, 2)));
-    // A device that does not hear the monitor may serve until its lease has expired.
-    bench.renew(device(3));
-    bench.take_over(8, 1, owned(7, 2));
-    let others = nodes(&[0, 1, 2, 4], &[]);
-    bench.pass_with(LEASE - SECOND / 10, &others);
-    assert_eq!(bench.told(8, 1), []);
-    bench.pass_with(NOTICE, &others);
-    assert_eq!((bench.told(8, 1), bench.member_state(3)), (vec![Ok(owned(8, 3))], MemberState::Out));
-    bench.undecided.insert(device(1), vec![Generation(8)]);
-    bench.take_over(9, 1, owned(8, 3));
-    bench.pass_with(SECOND, &others);
-    assert_eq!(bench.told(9, 1), []);
-    bench.undecided.clear();
-    bench.pass_with(SECOND, &others);
-    assert_eq!(bench.told(9, 1), [Ok(owned(9, 5))]);
-}
-
-#[test]
-fn a_request_that_is_repeated_is_answered_as_before_even_by_a_restarted_monitor() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.taken_over(7, 1, by_none(0)), Ok(owned(7, 2)));
-    assert_eq!(bench.taken_over(8, 1, owned(7, 2)), Ok(owned(8, 3)));
-    // Its answer was lost.
-    assert_eq!(bench.taken_over(8, 1, owned(7, 2)), Ok(owned(8, 3)));
-    bench.restart(config(5));
-    bench.take_over(8, 1, owned(7, 2));
-    assert_eq!(bench.told(8, 1), [], "devices have to report their epochs to the new monitor");
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert_eq!((bench.told(8, 1), bench.epoch()), (vec![Ok(owned(8, 3))], 3));
-    // With another ticket, too.
-    assert_eq!(bench.taken_over(8, 2, owned(7, 2)), Ok(owned(8, 3)));
-}
-
-#[test]
-fn of_hosts_that_contend_one_takes_over() {
-    let mut bench = Bench::new();
-    bench.stalled = true;
-    bench.take_over(7, 1, by_none(0));
-    bench.take_over(8, 1, by_none(0));
-    bench.take_over(9, 1, by_none(0));
-    assert_eq!((bench.told(8, 1), bench.told(9, 1)), (vec![], vec![]), "nothing is durable yet");
-    bench.resume_disk();
-    assert_eq!(bench.told(8, 1), [differs(owned(7, 2))]);
-    assert_eq!(bench.told(9, 1), [differs(owned(7, 2))]);
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert_eq!(bench.told(7, 1), [Ok(owned(7, 2))]);
-    assert_eq!(bench.owner(FS), owned(7, 2));
-}
-
-#[test]
-fn requests_in_one_record_are_judged_by_what_is_durable() {
-    let mut bench = Bench::new();
-    bench.stalled = true;
-    // While the disk is busy with this, the others wait.
-    bench.say(host(1), MonitorCommand::Fence { ticket: 1, below: Generation(1), except: vec![], also: vec![] });
-    for by in [7, 8] {
-        bench.take_over(by, 1, by_none(0));
-    }
-    let fence = MonitorCommand::Fence { ticket: 2, below: Generation(0), except: vec![], also: vec![Generation(9)] };
-    bench.say(host(1), fence);
-    bench.ask_owner(9, 1, FS + 1, OwnershipRequest::TakeOver { from: by_none(0) });
-    assert!(bench.run_command() && bench.run_command(), "two copies");
-    assert_eq!(bench.epoch(), 2);
-    assert!(bench.run_command());
-    let told: Vec<_> = [7, 8, 9].into_iter().flat_map(|by| bench.told(by, 1)).collect();
-    assert_eq!(told, [], "one copy has it");
-    bench.resume_disk();
-    assert_eq!((bench.epoch(), bench.told(8, 1)), (3, vec![differs(owned(7, 3))]));
-    assert_eq!(bench.told(9, 1), [Err(OwnershipRefused::Fenced)]);
-    assert_eq!(bench.owner(FS + 1), by_none(0));
-}
-
-#[test]
-fn late_copies_change_nothing() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.taken_over(7, 1, by_none(0)), Ok(owned(7, 2)));
-    bench.release(7, 2, 2);
-    assert_eq!((bench.told(7, 2), bench.owner(FS)), (vec![Ok(by_none(3))], by_none(3)));
-    assert!(!bench.membership().fence.refuses(Generation(7)), "a release fences nobody");
-    bench.take_over(7, 1, by_none(0));
-    assert_eq!(bench.told(7, 1), [differs(by_none(3))]);
-    assert_eq!(bench.taken_over(8, 1, by_none(3)), Ok(owned(8, 4)));
-    // The same host may own it again.
-    assert_eq!(bench.taken_over(7, 3, owned(8, 4)), Ok(owned(7, 5)));
-    bench.release(7, 2, 2);
-    assert_eq!(bench.told(7, 2), [Ok(owned(7, 5))], "what it asked for is long done");
-    bench.take_over(8, 1, by_none(3));
-    assert_eq!(bench.told(8, 1), [differs(owned(7, 5))]);
-    bench.restart(config(5));
-    bench.release(7, 2, 2);
-    bench.take_over(8, 1, by_none(3));
-    bench.take_over(7, 1, by_none(0));
-    assert_eq!((bench.owner(FS), bench.epoch()), (owned(7, 5), 5));
-}
-
-#[test]
-fn only_the_owner_releases() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.taken_over(7, 1, by_none(0)), Ok(owned(7, 2)));
-    bench.release(8, 1, 2);
-    assert_eq!(bench.told(8, 1), [differs(owned(7, 2))]);
-    bench.release(7, 2, 3);
-    assert_eq!(bench.told(7, 2), [differs(owned(7, 2))]);
-    bench.take_over(7, 3, owned(7, 2));
-    assert_eq!(bench.told(7, 3), [differs(owned(7, 2))], "no host takes over from itself");
-    assert!(!bench.membership().fence.refuses(Generation(7)));
-    // A release waits for the disk alone.
-    bench.stalled = true;
-    bench.release(7, 4, 2);
-    assert_eq!(bench.told(7, 4), []);
-    bench.resume_disk();
-    assert_eq!(bench.told(7, 4), [Ok(by_none(3))]);
-}
-
-#[test]
-fn a_take_over_that_was_overtaken_before_its_answer_is_refused() {
-    let mut bench = Bench::new();
-    bench.take_over(7, 1, by_none(0));
-    assert_eq!(bench.told(7, 1), []);
-    bench.take_over(8, 1, owned(7, 2));
-    assert_eq!(bench.told(7, 1), [differs(owned(8, 3))]);
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert_eq!(bench.told(8, 1), [Ok(owned(8, 3))]);
-    bench.take_over(7, 1, by_none(0));
-    assert_eq!(bench.told(7, 1), [differs(owned(8, 3))]);
-}
-
-#[test]
 fn a_record_that_is_written_in_part_has_owner_and_fence_or_neither() {
     for written in 0..=4 {
         let mut bench = Bench::new();
@@ -226,15 +66,6 @@ fn a_record_that_is_written_in_part_has_owner_and_fence_or_neither() {
         assert!(is_fenced || owner == owned(7, 2));
         assert_eq!(bench.taken_over(8, 1, owned(7, 2)), Ok(owned(8, 3)), "{done} writes");
     }
-}
-
-#[test]
-fn a_fenced_host_takes_nothing_over() {
-    let mut bench = Bench::new();
-    bench.fence(1, &[7]);
-    bench.take_over(7, 1, by_none(0));
-    assert_eq!(bench.told(7, 1), [Err(OwnershipRefused::Fenced)]);
-    assert_eq!(bench.owner(FS), by_none(0));
 }
 
 #[test]
@@ -305,9 +136,113 @@ fn a_rebuilt_record_has_no_owner_and_no_earlier_request_finds_what_it_names() {
     assert!(RecordSummary::read(&rebuilt.disk_image()).is_ok());
     let mut bench = Bench::on(config(5), rebuilt.disk_image());
     assert_eq!(bench.owner(FS), by_none(epoch));
+    let differs = Err(OwnershipRefused::Differs(by_none(epoch)));
     bench.take_over(50, 1, by_none(0));
     bench.take_over(51, 1, owned(7, 2));
-    assert_eq!((bench.told(50, 1), bench.told(51, 1)), (vec![differs(by_none(epoch))], vec![differs(by_none(epoch))]));
+    assert_eq!((bench.told(50, 1), bench.told(51, 1)), (vec![differs], vec![differs]));
     bench.take_over(50, 2, by_none(epoch));
     assert_eq!(bench.owner(FS), owned(50, epoch + 1));
+}
+
+stories! {
+    five;
+
+    fn a_take_over_is_answered_when_every_device_that_may_serve_refuses_the_previous_owner():
+        "1s 01234 h7 h8";
+        "owner" => "none e0";
+        "h7 takes from none e0" => "e2";
+        "1s 01234" => "h7/1: h7 e2";
+        "h8 takes from h7 e2" => "e3"; // One record has both; no device knows of it yet.
+        "owner" => "h8 e3";
+        "refuses 7" => "yes";
+        "hear 00112233";
+        "hear 44" => "h8/1: h8 e3";
+
+    fn a_change_of_ownership_waits_for_leases_and_undecided_writes_like_a_fence():
+        "1s 01234";
+        "h7 takes from none e0" => "e2";
+        "1s 01234" => "h7/1: h7 e2";
+        "hear 3"; // A device that does not hear the monitor may serve until its lease has expired.
+        "h8 takes from h7 e2" => "e3";
+        "4300ms 0124";
+        "200ms 0124" => "e4: 3 out, h8/1: h8 e3";
+        "undecided 1 8";
+        "h9 takes from h8 e3" => "e5";
+        "1s 0124";
+        "undecided 1";
+        "1s 0124" => "h9/1: h9 e5";
+
+    fn a_request_that_is_repeated_is_answered_as_before_even_by_a_restarted_monitor():
+        "h7 takes from none e0" => "e2";
+        "1s 01234" => "h7/1: h7 e2";
+        "h8 takes from h7 e2" => "e3";
+        "1s 01234" => "h8/1: h8 e3";
+        "h8 takes from h7 e2" => "h8/1: h8 e3"; // Its answer was lost.
+        "restart";
+        "h8 takes from h7 e2"; // Devices have to report their epochs to the new monitor.
+        "1s 01234" => "h8/1: h8 e3";
+        "h8 takes from h7 e2 as 2" => "h8/2: h8 e3"; // With another ticket, too.
+
+    fn of_hosts_that_contend_one_takes_over():
+        "stall";
+        "h7 takes from none e0";
+        "h8 takes from none e0";
+        "h9 takes from none e0"; // Nothing is durable yet.
+        "resume" => "e2, h8/1: differs h7 e2, h9/1: differs h7 e2";
+        "1s 01234" => "h7/1: h7 e2";
+        "owner" => "h7 e2";
+
+    fn requests_in_one_record_are_judged_by_what_is_durable():
+        "stall"; // While the disk is busy with this, the others wait.
+        "fence 1 1";
+        "h7 takes from none e0";
+        "h8 takes from none e0";
+        "fence 2 9";
+        "h9 takes from none e0 of 4";
+        "write";
+        "write" => "e2"; // Two copies.
+        "write"; // One copy has it.
+        "resume" => "e3, h8/1: differs h7 e3, h9/1: Fenced";
+        "owner of 4" => "none e0";
+
+    fn late_copies_change_nothing():
+        "h7 takes from none e0" => "e2";
+        "1s 01234" => "h7/1: h7 e2";
+        "h7 releases e2 as 2" => "e3, h7/2: none e3";
+        "owner" => "none e3";
+        "refuses 7" => "no"; // A release fences nobody.
+        "h7 takes from none e0" => "h7/1: differs none e3";
+        "h8 takes from none e3" => "e4";
+        "1s 01234" => "h8/1: h8 e4";
+        "h7 takes from h8 e4 as 3" => "e5"; // The same host may own it again.
+        "1s 01234" => "h7/3: h7 e5";
+        "h7 releases e2 as 2" => "h7/2: h7 e5"; // What it asked for is long done.
+        "h8 takes from none e3" => "h8/1: differs h7 e5";
+        "restart";
+        "h7 releases e2 as 2" => "h7/2: h7 e5";
+        "h8 takes from none e3" => "h8/1: differs h7 e5";
+        "h7 takes from none e0" => "h7/1: differs h7 e5";
+        "owner" => "h7 e5";
+
+    fn only_the_owner_releases():
+        "h7 takes from none e0" => "e2";
+        "1s 01234" => "h7/1: h7 e2";
+        "h8 releases e2" => "h8/1: differs h7 e2";
+        "h7 releases e3 as 2" => "h7/2: differs h7 e2";
+        "h7 takes from h7 e2 as 3" => "h7/3: differs h7 e2"; // No host takes over from itself.
+        "refuses 7" => "no";
+        "stall"; // A release waits for the disk alone.
+        "h7 releases e2 as 4";
+        "resume" => "e3, h7/4: none e3";
+
+    fn a_take_over_that_was_overtaken_before_its_answer_is_refused():
+        "h7 takes from none e0" => "e2";
+        "h8 takes from h7 e2" => "e3, h7/1: differs h8 e3";
+        "1s 01234" => "h8/1: h8 e3";
+        "h7 takes from none e0" => "h7/1: differs h8 e3";
+
+    fn a_fenced_host_takes_nothing_over():
+        "fence 1 7" => "e2";
+        "h7 takes from none e0" => "h7/1: Fenced";
+        "owner" => "none e0";
 }

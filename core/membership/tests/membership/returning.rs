@@ -1,6 +1,7 @@
 //! Returning devices: who coordinates their recovery, and when they are in again.
 
 use crate::bench::*;
+use crate::story::{Story, five, stories};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 
@@ -8,20 +9,24 @@ fn returning(recovery_coordinator: u32) -> MemberState {
     MemberState::Returning { recovery_coordinator: Some(Generation(recovery_coordinator)) }
 }
 
-/// Device 2 is out, as of epoch 2.
-fn one_out(hosts: &[u32]) -> Bench {
-    let mut bench = Bench::new();
-    bench.renew(device(2));
-    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], hosts));
-    assert_eq!(bench.member_state(2), MemberState::Out);
-    bench
+/// Device 2 is out, as of epoch 2, while these hosts are there; then, this story.
+fn one_out(hosts: &str, parts: &[(&str, &str)]) -> Story {
+    let mut told = five(&[("hear 2", ""), (format!("4600ms 0134{hosts}").as_str(), "e2: 2 out")]);
+    told.goes_on(parts);
+    told
+}
+
+fn one_out_alone(parts: &[(&str, &str)]) {
+    one_out("", parts);
+}
+
+fn one_out_with_a_host(parts: &[(&str, &str)]) {
+    one_out(" h7", parts);
 }
 
 #[test]
 fn a_device_that_is_heard_again_returns_and_is_resynchronised() {
-    let mut bench = one_out(&[7, 8]);
-    bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 8]));
-    assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (3, returning(7), 3));
+    let mut bench = one_out(" h7 h8", &[("2s 01234 h7 h8", "e3: 2 returning h7")]).bench;
     assert!(bench.gets_lease(device(2)), "it takes part in writes");
     for (device, since) in [(2, 2), (1, 1), (9, 3)] {
         let command = MonitorCommand::Resynchronised { device: braid_base::DeviceId(device), since: Epoch(since) };
@@ -45,42 +50,8 @@ fn a_device_that_is_heard_again_returns_and_is_resynchronised() {
 }
 
 #[test]
-fn a_device_stays_out_until_it_was_out_for_a_second_and_is_heard() {
-    let mut bench = one_out(&[]);
-    bench.renew(device(2));
-    bench.pass_with(SECOND / 2, &nodes(&ALL, &[]));
-    assert_eq!(bench.member_state(2), MemberState::Out);
-    bench.pass_with(SECOND / 2, &nodes(&ALL, &[]));
-    assert_eq!(
-        bench.member_state(2),
-        MemberState::Returning { recovery_coordinator: None },
-        "there is no host to coordinate the recovery"
-    );
-    let mut bench = one_out(&[]);
-    bench.pass_with(SECOND * 20, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!(bench.member_state(2), MemberState::Out, "it was not heard since");
-}
-
-#[test]
-fn another_host_coordinates_recovery_when_the_coordinator_is_gone_or_fenced() {
-    let mut bench = one_out(&[]);
-    bench.pass_with(SECOND * 2, &nodes(&ALL, &[]));
-    assert_eq!((bench.epoch(), bench.member_state(2)), (3, MemberState::Returning { recovery_coordinator: None }));
-    bench.pass_with(SECOND, &nodes(&ALL, &[8]));
-    assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, returning(8), 3));
-    bench.pass_with(SECOND * 4, &nodes(&ALL, &[7, 8, 9]));
-    assert_eq!((bench.epoch(), bench.member_state(2)), (4, returning(8)), "the coordinator stays");
-    bench.pass_with(SECOND, &nodes(&ALL, &[7, 9]));
-    assert_eq!(bench.epoch(), 4, "it may be slow");
-    bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 9]));
-    assert_eq!((bench.epoch(), bench.member_state(2)), (5, returning(7)));
-    bench.fence(1, &[7]);
-    assert_eq!((bench.epoch(), bench.member_state(2)), (6, returning(9)), "in the same epoch");
-}
-
-#[test]
 fn a_device_stays_out_while_half_of_the_hosts_cannot_reach_it() {
-    let mut bench = one_out(&[7, 8]);
+    let mut bench = one_out(" h7 h8", &[]).bench;
     let all = nodes(&ALL, &[]);
     for round in 0..40 {
         bench.silent = vec![braid_base::DeviceId(2)];
@@ -97,7 +68,7 @@ fn a_device_stays_out_while_half_of_the_hosts_cannot_reach_it() {
 #[test]
 fn another_host_coordinates_recovery_when_the_coordinator_cannot_reach_a_device_it_needs() {
     for silent in [2, 3] {
-        let mut bench = one_out(&[7, 8, 9]);
+        let mut bench = one_out(" h7 h8 h9", &[]).bench;
         bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 8, 9]));
         assert_eq!(bench.member_state(2), returning(7));
         for _ in 0..8 {
@@ -111,24 +82,6 @@ fn another_host_coordinates_recovery_when_the_coordinator_cannot_reach_a_device_
         bench.pass_with(SECOND * 4, &nodes(&ALL, &[7, 8, 9]));
         assert_eq!((bench.epoch(), bench.member_state(2)), (epoch, returning(8)), "it goes on");
     }
-}
-
-#[test]
-fn a_returning_device_that_fails_is_out_again_whatever_the_others_do() {
-    let mut bench = one_out(&[7]);
-    bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
-    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3], &[7]));
-    assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::Out, vec![4]));
-    let since = bench.since(2);
-    // It returns all the same, now after two seconds.
-    bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3], &[7]));
-    assert_eq!((bench.member_state(2), bench.since(2)), (returning(7), since + 1));
-    // Its resync was complete when its lease expired: that does not count.
-    bench.pass_with(LEASE, &nodes(&[0, 1, 3], &[7]));
-    bench.now.time = bench.now.time.after(NOTICE);
-    let command = MonitorCommand::Resynchronised { device: braid_base::DeviceId(2), since: Epoch(since + 1) };
-    bench.say(host(7), command);
-    assert_eq!((bench.member_state(2), bench.since(2)), (MemberState::Out, since + 2));
 }
 
 /// What was decided while the disk was busy makes the next epoch.
@@ -178,4 +131,36 @@ fn a_coordinator_stays_while_hosts_come_and_go_and_a_device_without_a_lease_is_s
         (returning(7), 3),
         "one epoch for its leaving, one for its return"
     );
+}
+
+stories! {
+    one_out_alone;
+
+    fn a_device_stays_out_until_it_was_out_for_a_second_and_is_heard():
+        "hear 2";
+        "500ms 01234";
+        "500ms 01234" => "e3: 2 returning"; // There is no host to coordinate the recovery.
+
+    fn a_device_stays_out_until_it_is_heard():
+        "20s 0134";
+
+    fn another_host_coordinates_recovery_when_the_coordinator_is_gone_or_fenced():
+        "2s 01234" => "e3: 2 returning";
+        "1s 01234 h8" => "e4: 2 returning h8 since e3";
+        "4s 01234 h7 h8 h9"; // The coordinator stays.
+        "1s 01234 h7 h9"; // It may be slow.
+        "2s 01234 h7 h9" => "e5: 2 returning h7 since e3";
+        "fence 1 7" => "e6: 2 returning h9 since e3"; // In the same epoch.
+}
+
+stories! {
+    one_out_with_a_host;
+
+    fn a_returning_device_that_fails_is_out_again_whatever_the_others_do():
+        "2s 01234 h7" => "e3: 2 returning h7";
+        "8800ms 013 h7" => "e4: 2 out, lacking 4";
+        "2s 0123 h7" => "e5: 2 returning h7"; // It returns all the same, now after two seconds.
+        "4400ms 013 h7" => "e6: 2 out"; // Its resync was complete when its lease expired: that does not count.
+        "suspended for 200ms";
+        "h7 resynchronised 2 e5";
 }

@@ -1,6 +1,7 @@
 //! A starting monitor reads its disk, and assumes that devices have leases.
 
 use crate::bench::*;
+use crate::story::{self, stories};
 use braid_machine::{DiskError, DiskResult, DiskTag};
 
 /// Device 2 is out, as of epoch 2; then the monitor is stopped.
@@ -46,36 +47,10 @@ fn the_first_membership_is_durable_before_any_request_is_answered() {
 
 #[test]
 fn every_device_is_taken_to_have_a_lease_after_a_restart() {
-    let mut bench = one_out();
-    bench.pass_with(SECOND, &nodes(&[0, 1, 3, 4], &[]));
-    bench.restart(config(5));
-    bench.adopt(five());
-    let leases: Vec<_> = bench.monitor.leases().map(|lease| lease.runs_until.is_some()).collect();
-    assert_eq!((bench.epoch(), leases), (2, vec![true, true, false, true, true]));
-    assert!(bench.unavailable().is_empty());
-    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 4], &[]));
-    assert_eq!((bench.epoch(), bench.unavailable()), (2, vec![3]), "another is out");
-    let mut bench = Bench::new();
-    bench.restart(config(5));
-    bench.adopt(five());
-    bench.pass_with(LEASE - SECOND / 10, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!(bench.member_state(2), MemberState::In);
-    bench.pass_with(NOTICE, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!(bench.member_state(2), MemberState::Out);
-}
-
-#[test]
-fn a_recovery_coordinator_has_time_to_be_heard_after_a_restart() {
-    let mut bench = one_out();
-    bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[8]));
-    let helped = MemberState::Returning { recovery_coordinator: Some(Generation(8)) };
-    assert_eq!(bench.member_state(2), helped);
-    bench.restart(config(5));
-    bench.adopt(five());
-    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7]));
-    assert_eq!((bench.epoch(), bench.member_state(2)), (3, helped));
-    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7, 8]));
-    assert_eq!((bench.epoch(), bench.member_state(2)), (3, helped));
+    let mut told = story::five(&[("4600ms 0134", "e2: 2 out"), ("1s 0134", ""), ("restart", "")]);
+    let leases: Vec<_> = told.bench.monitor.leases().map(|lease| lease.runs_until.is_some()).collect();
+    assert_eq!((told.bench.epoch(), leases), (2, vec![true, true, false, true, true]));
+    told.goes_on(&[("8800ms 014", "lacking 3")]);
 }
 
 #[test]
@@ -267,4 +242,20 @@ fn a_monitor_that_finds_its_record_to_be_old_does_not_continue_it() {
     bench.pass(SECOND);
     assert!(matches!(bench.monitor.service(), MonitorService::Unusable(MonitorError::Behind { .. })));
     assert!(bench.disk() == older, "it would make another membership of an epoch that there was");
+}
+
+stories! {
+    story::five;
+
+    fn a_device_that_is_not_heard_after_a_restart_is_taken_out_a_lease_later():
+        "restart";
+        "4300ms 0134";
+        "200ms 0134" => "e2: 2 out";
+
+    fn a_recovery_coordinator_has_time_to_be_heard_after_a_restart():
+        "4600ms 0134" => "e2: 2 out";
+        "2s 01234 h8" => "e3: 2 returning h8";
+        "restart";
+        "1s 01234 h7";
+        "1s 01234 h7 h8";
 }
