@@ -62,8 +62,6 @@ struct RangeLock {
     lost: Option<HostError>,
     /// Another program wants some of it, and no request was answered with that.
     is_recalled: bool,
-    /// Another program has wanted some of it.
-    is_wanted: bool,
     /// Requests that wait for that.
     listeners: Vec<OpId>,
 }
@@ -229,13 +227,9 @@ impl RangeLocks {
             self.timers.set(self.last, cx.now.time.after(wait));
         }
         let asked = Some(Asked { op, since: cx.now.time, over, kept: true });
-        let lock = RangeLock { asked, lost: None, is_recalled: false, is_wanted: false, listeners: Vec::new() };
+        let lock = RangeLock { asked, lost: None, is_recalled: false, listeners: Vec::new() };
         self.locks.insert(self.last, lock);
         programs.acquire(cx, self.last, Wanted { over: over.into_iter().collect(), ..wanted });
-        // Who wants it may be promoting, too, and wait for this lock.
-        if let Some(over) = over.filter(|over| self.locks[over].is_wanted) {
-            self.on_recalled(programs, cx, over);
-        }
     }
 
     fn unlock(&mut self, programs: PartLocks, cx: &mut Ctx, op: OpId, lock: u64) {
@@ -292,7 +286,7 @@ impl RangeLocks {
     /// Others want some of a lock. If it is being promoted, they get it.
     fn on_recalled(&mut self, programs: PartLocks, cx: &mut Ctx, lock: u64) {
         let Some(recalled) = self.locks.get_mut(&lock) else { return };
-        (recalled.is_wanted, recalled.is_recalled) = (true, recalled.listeners.is_empty());
+        recalled.is_recalled = recalled.listeners.is_empty();
         for op in std::mem::take(&mut recalled.listeners) {
             cx.out.reply(op, Ok(HostSuccess::Done));
         }

@@ -108,16 +108,16 @@ fn happened(kind: &str, least: &[(u64, &[&str])]) {
 
 #[test]
 fn programs_that_lock_ranges_exclude_each_other_and_none_waits_for_ever() {
-    let sum = swarm(60, also("ranges"));
-    assert_happened(&sum, &[(10, &["lock server's disk lost"])]);
+    let sum = swarm(25, also("ranges"));
+    assert_happened(&sum, &[(4, &["lock server's disk lost"])]);
     let ranges = sum.of("ranges");
-    for (what, least) in [("locked", 500), ("recalled", 500), ("taken", 200), ("converted", 100), ("abandoned", 50)] {
+    for (what, least) in [("locked", 200), ("recalled", 200), ("taken", 80), ("converted", 40), ("abandoned", 20)] {
         assert!(ranges[what] >= least, "{what} too rarely: {sum}");
     }
     for what in ["converted, not kept", "lost", "no room"] {
-        assert!(ranges[what] >= 5, "{what} too rarely: {sum}");
+        assert!(ranges[what] >= 1, "{what} too rarely: {sum}");
     }
-    assert!(sum.lock_servers.shrunk > 500 && sum.lock_servers.reasserted > 50, "{sum}");
+    assert!(sum.lock_servers.shrunk > 200 && sum.lock_servers.reasserted > 15, "{sum}");
 }
 
 #[test]
