@@ -46,14 +46,9 @@ impl LockServer {
             }
             LockCommand::Survey { ticket, from, object, waiting } => {
                 let (locks, next) = self.engine.survey(now.time, from, object, waiting);
-                let is_recovered = self.service == LockService::Serving;
-                let survey = LockSurvey { locks, next, is_recovered, leases: Vec::new() };
+                let survey = LockSurvey { locks, next, is_recovered: self.service == LockService::Serving };
                 self.answer(host, LockReply::Surveyed { ticket, survey }, out);
             }
-            LockCommand::Lease { lease } => {
-                self.refuse(LockName { host, lock_id: lease.number }, LockRefusal::Busy, out);
-            }
-            LockCommand::Dropped { .. } => self.ignore(Ignored::NotAwaited, out),
             LockCommand::Yield { lock_ids } => self.counters.yields += self.give_back(now, host, lock_ids, out),
         }
     }

@@ -24,25 +24,6 @@
 //! transactions that have kept others waiting for long; a host that is using such a lock ignores the revocation. A revocation may
 //! overtake its grant: then the host gives the lock back as soon as the transactions that waited for the grant have used it.
 //!
-//! A *lease* of a position of an object says that the host is told before another host gets an exclusive lock there. It is given at once or
-//! refused, and never queued. It ends by itself when the server has not heard the host for 9/8 of the host lease; a host uses it only for 7/8
-//! after it sent what the server answered last. It is never reasserted: a restarted server grants no exclusive lock before earlier leases
-//! have ended. A repeated or late message about a lease changes nothing about a later one, because each has its own number.
-//!
-//! ```text
-//!   host                          lock server        another host
-//!    │ Lease (place, number)          │                    │
-//!    │───────────────────────────────►│                    │
-//!    │◄───────────────────────────────│ Leased             │
-//!    │   … serves from memory …       │                    │
-//!    │                                │ Lock (exclusive)   │
-//!    │                                │◄───────────────────│
-//!    │◄───────────────────────────────│ Invalidate         │   repeated until it is dropped
-//!    │ Dropped, when its use is over  │                    │
-//!    │───────────────────────────────►│            Granted │
-//!    │                                │───────────────────►│
-//! ```
-//!
 //! After a restart the server grants nothing until every host that may hold locks has reported them again, or is fenced:
 //!
 //! ```text
@@ -133,25 +114,7 @@ pub enum LockCommand {
         /// Only those that wait.
         waiting: bool,
     },
-    /// Asks for a lease, at once or not at all. Answered by [`LockReply::Leased`] or [`LockReply::Refused`].
-    Lease { lease: LeaseName },
-    /// The host does not use these leases any more, because others are to have exclusive locks or by itself. Not answered: if it is lost, the
-    /// server sends [`LockReply::Invalidate`] again. At most [`LEASES_NAMED_MAX`].
-    Dropped { leases: Vec<LeaseName> },
 }
-
-/// A lease among those of its host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseName {
-    pub object: ObjectId,
-    /// The component, as in [`LockExtent`]. The lease concerns all its blocks.
-    pub position: u16,
-    /// The number that its host gave it. Numbers of later requests are higher.
-    pub number: u64,
-}
-
-/// The most leases in one message.
-pub const LEASES_NAMED_MAX: usize = 512;
 
 /// The name of a lock among those of all hosts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
@@ -170,15 +133,6 @@ pub struct LockSurvey {
     pub next: Option<LockName>,
     /// False if the server has started again, and waits for hosts to report what they hold: what was requested since is not listed.
     pub is_recovered: bool,
-    /// The hosts that have leases, and how many: only in the first survey, which has no name to begin with.
-    pub leases: Vec<HostLeases>,
-}
-
-/// How many leases a host has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostLeases {
-    pub host: Generation,
-    pub leases: u32,
 }
 
 /// A lock of some host, held or waiting.
@@ -335,13 +289,8 @@ pub enum LockReply {
     Unlocked { lock_id: u64 },
     /// Unsolicited: another host wants these locks; give them back as soon as they are idle.
     Revoke { lock_ids: Vec<u64> },
-    /// The lock is refused: the transaction must release its other locks and try again. Or the lease with this number is refused.
+    /// The lock is refused: the transaction must release its other locks and try again.
     Refused { lock_id: u64, refusal: LockRefusal },
-    /// The host has this lease.
-    Leased { lease: LeaseName },
-    /// Unsolicited: another host waits for an exclusive lock. The host ends its use of these leases, and of those that it has asked for under
-    /// these names. Answered by [`LockCommand::Dropped`], also if it does not know them. At most [`LEASES_NAMED_MAX`].
-    Invalidate { leases: Vec<LeaseName> },
     /// Some of the server's locks.
     Surveyed { ticket: u64, survey: LockSurvey },
     /// The host is not served. May answer any request.
@@ -351,7 +300,7 @@ pub enum LockReply {
 /// Why a lock is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockRefusal {
-    /// It was not available within the time-out, and the request was impatient; or at once, if it had to be, as a lease.
+    /// It was not available within the time-out, and the request was impatient; or at once, if it had to be.
     Timeout,
     /// The table is full: try again later.
     Busy,

@@ -150,9 +150,7 @@ wire_struct!(LockAnswer { start, reply });
 wire_struct!(LockExtent { position, range, mode });
 wire_struct!(LockPart { lock_id, extents });
 wire_struct!(LockName { host, lock_id });
-wire_struct!(LockSurvey { locks, next, is_recovered, leases });
-wire_struct!(HostLeases { host, leases });
-wire_struct!(LeaseName { object, position, number });
+wire_struct!(LockSurvey { locks, next, is_recovered });
 wire_struct!(SurveyedLock { name, object, extents, all_extents, millis, behind });
 wire_struct!(MonitorRequest { epoch, command });
 wire_struct!(MonitorAnswer { membership, unavailable, reply });
@@ -179,8 +177,6 @@ wire_list! {
     LockExtent, limits::EXTENTS_MAX;
     LockPart, LOCK_PARTS_MAX;
     SurveyedLock, LOCKS_SURVEYED_MAX;
-    HostLeases, limits::HOSTS_MAX;
-    LeaseName, LEASES_NAMED_MAX;
     Member, limits::DEVICES_MAX;
     ObjectCommand, limits::OBJECT_COMMANDS_MAX;
     SetAttribute, limits::ATTRIBUTES_PER_COMMAND_MAX;
@@ -344,8 +340,6 @@ wire_enum!(LockCommand {
     6 => LockRange { lock_id, object, extents, width, ahead, over },
     7 => Shrink { rest },
     8 => Survey { ticket, from, object, waiting },
-    9 => Lease { lease },
-    10 => Dropped { leases },
 });
 wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached }, 4 => HeldRange { start } });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
@@ -359,9 +353,7 @@ wire_enum!(LockReply {
     7 => GrantedRange { lock_id, extents, waited },
     8 => Recall { wanted },
     9 => Surveyed { ticket, survey },
-    10 => Leased { lease },
-    11 => Invalidate { leases },
-    12 => RecallGroup { object, extents },
+    10 => RecallGroup { object, extents },
 });
 wire_enum!(MonitorCommand {
     1 => Renew { sent, silent, disk, bad_slots, failing, undecided, stamps },

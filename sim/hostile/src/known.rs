@@ -91,11 +91,7 @@ impl Known {
                 | LockCommand::LockRange { lock_id, .. }
                 | LockCommand::Unlock { lock_id } => self.note_ticket(*lock_id),
                 LockCommand::Survey { ticket, .. } => self.note_ticket(*ticket),
-                LockCommand::Lease { lease } => self.note_ticket(lease.number),
-                LockCommand::Heartbeat { .. }
-                | LockCommand::Yield { .. }
-                | LockCommand::Shrink { .. }
-                | LockCommand::Dropped { .. } => {}
+                LockCommand::Heartbeat { .. } | LockCommand::Yield { .. } | LockCommand::Shrink { .. } => {}
             },
             Message::Request(request) => {
                 self.epoch = request.epoch;

@@ -158,7 +158,6 @@ impl LockClient {
             LockReply::Revoke { lock_ids } => self.on_revoke(cx, server, lock_ids),
             LockReply::Surveyed { ticket, survey } => self.on_surveyed(cx, server, ticket, survey),
             LockReply::Refused { lock_id, refusal } => self.on_refused(cx, server, lock_id, refusal),
-            LockReply::Leased { .. } | LockReply::Invalidate { .. } => cx.out.ignore(Ignored::NotAwaited),
             LockReply::Rejected { .. } => unreachable!("dealt with above"),
         }
     }

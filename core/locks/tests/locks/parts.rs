@@ -274,7 +274,7 @@ fn a_survey_is_sent_until_it_is_answered_or_its_time_is_up_and_no_other_server_a
     let mut ticket = 0;
     let wait = Duration::from_secs(2);
     owner.does(|client, cx| ticket = client.survey(cx, SERVER, (from, None, true), wait));
-    let survey = braid_wire::LockSurvey { locks: Vec::new(), next: None, is_recovered: true, leases: Vec::new() };
+    let survey = braid_wire::LockSurvey { locks: Vec::new(), next: None, is_recovered: true };
     let reply = LockReply::Surveyed { ticket, survey: survey.clone() };
     owner.does(|client, cx| {
         // The link to the other server is known.

@@ -506,9 +506,7 @@ impl Host {
             LockReply::GrantedRange { .. }
             | LockReply::Recall { .. }
             | LockReply::RecallGroup { .. }
-            | LockReply::Surveyed { .. }
-            | LockReply::Leased { .. }
-            | LockReply::Invalidate { .. } => {
+            | LockReply::Surveyed { .. } => {
                 panic!("it asks for none of this: {answer:?}")
             }
             LockReply::Refused { lock_id, .. } => self.forget(lock_id, LockPhase::Requested),

@@ -21,7 +21,7 @@ pub const OBJECT: ObjectId = ObjectId(1);
 /// A list of a message: the field, its bound, and what leads to it: variants, optional values that are there, lists of one item.
 type ListLimit = (&'static str, usize, &'static [&'static str]);
 
-const LISTS: [ListLimit; 59] = [
+const LISTS: [ListLimit; 56] = [
     ("over", COMMITS_PER_REQUEST_MAX, &["Request"]),
     ("commits", COMMITS_PER_REQUEST_MAX, &["Request"]),
     ("extents", EXTENTS_MAX, &["Request", "Read"]),
@@ -59,12 +59,9 @@ const LISTS: [ListLimit; 59] = [
     ("over", COMMITS_PER_REQUEST_MAX, &["LockRequest", "LockRange"]),
     ("ahead", EXTENTS_MAX, &["LockRequest", "LockRange"]),
     ("rest", LOCK_PARTS_MAX, &["LockRequest", "Shrink"]),
-    ("leases", LEASES_NAMED_MAX, &["LockRequest", "Dropped"]),
     ("lock_ids", COMMITS_PER_REQUEST_MAX, &["LockAnswer", "Revoke"]),
     ("wanted", LOCK_PARTS_MAX, &["LockAnswer", "Recall"]),
     ("locks", LOCKS_SURVEYED_MAX, &["LockAnswer", "Surveyed"]),
-    ("leases", HOSTS_MAX, &["LockAnswer", "Surveyed"]),
-    ("leases", LEASES_NAMED_MAX, &["LockAnswer", "Invalidate"]),
     ("behind", FENCED_MAX, &["LockAnswer", "Surveyed", "locks"]),
     ("silent", PARTICIPANTS_MAX, &["MonitorRequest", "Renew"]),
     ("undecided", FENCED_MAX, &["MonitorRequest", "Renew"]),
