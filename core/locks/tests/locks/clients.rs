@@ -1,9 +1,10 @@
-//! Swarm runs with the real client: holders on several hosts lock ranges that are kept in parts, promote and release them at random.
+//! Swarm runs with the real client: holders on several hosts request locks and release them at random. The locks are those of transactions, or
+//! cached; or those of ranges, which are kept in parts and promoted.
 //!
 //! Safety: no two holders, of one host or of several, ever have conflicting locks; no two hosts believe that they may use conflicting parts.
 
 use crate::bench::*;
-use crate::swarm::{Actor, BLOCKS, Locker, TICK, covers, rates, swarm, touching};
+use crate::swarm::{Actor, BLOCKS, TICK, covers, rates, swarm, touching};
 use braid_base::{RangeDivision, Rng};
 use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Retention, Wanted};
 use braid_machine::{EffectsOf, HostEffects};
@@ -11,10 +12,11 @@ use proptest::prelude::*;
 
 const PART: Part = Part(1);
 
-/// A host with programs that lock ranges.
-struct ClientHost {
-    name: Generation,
+/// A host of a swarm.
+pub struct ClientHost {
+    pub name: Generation,
     client: LockClient,
+    retention: Retention,
     settings: Settings,
     rng: Rng,
     is_active: bool,
@@ -25,11 +27,15 @@ struct ClientHost {
     next_number: u64,
     /// Where a program that proceeds in steps of two blocks is.
     place: u64,
-    fenced: bool,
+    pub fenced: bool,
     /// What is to be done in the next step.
     asked: Vec<(u64, Vec<LockExtent>, Vec<u64>)>,
     ended: Vec<u64>,
 }
+
+pub type MakeHost = fn(Generation, Rng) -> ClientHost;
+
+const IN_PARTS: Retention = Retention::CachedInParts { width: 0 };
 
 struct Holder {
     extents: Vec<LockExtent>,
@@ -41,24 +47,39 @@ struct Holder {
 }
 
 impl ClientHost {
-    fn boxed(name: Generation, rng: Rng) -> Box<dyn Locker> {
-        ClientHost::of_servers(1, RangeDivision::default(), name, rng)
+    fn of_transactions(name: Generation, rng: Rng) -> ClientHost {
+        ClientHost::of_servers(1, RangeDivision::default(), Retention::Released, name, rng)
     }
 
-    fn dealt(name: Generation, rng: Rng) -> Box<dyn Locker> {
-        ClientHost::of_servers(3, RangeDivision::RoundRobin(2), name, rng)
+    fn caching(name: Generation, rng: Rng) -> ClientHost {
+        ClientHost::of_servers(1, RangeDivision::default(), Retention::Cached, name, rng)
     }
 
-    fn hashed(name: Generation, rng: Rng) -> Box<dyn Locker> {
-        ClientHost::of_servers(3, RangeDivision::Hash(1), name, rng)
+    fn of_ranges(name: Generation, rng: Rng) -> ClientHost {
+        ClientHost::of_servers(1, RangeDivision::default(), IN_PARTS, name, rng)
     }
 
-    fn of_servers(servers: u16, range_division: RangeDivision, name: Generation, rng: Rng) -> Box<dyn Locker> {
+    fn dealt(name: Generation, rng: Rng) -> ClientHost {
+        ClientHost::of_servers(3, RangeDivision::RoundRobin(2), IN_PARTS, name, rng)
+    }
+
+    fn hashed(name: Generation, rng: Rng) -> ClientHost {
+        ClientHost::of_servers(3, RangeDivision::Hash(1), IN_PARTS, name, rng)
+    }
+
+    fn of_servers(
+        servers: u16,
+        range_division: RangeDivision,
+        retention: Retention,
+        name: Generation,
+        rng: Rng,
+    ) -> ClientHost {
         let servers = (0..servers).map(LockServerId).collect();
         let config = LockClientConfig { host: name, servers, acquisition: Acquisition::Ordered };
-        Box::new(ClientHost {
+        ClientHost {
             name,
             client: LockClient::new(config),
+            retention,
             settings: Settings { range_division, ..settings() },
             rng,
             is_active: true,
@@ -70,7 +91,7 @@ impl ClientHost {
             fenced: false,
             asked: Vec::new(),
             ended: Vec::new(),
-        })
+        }
     }
 
     /// Requests, promotes and releases locks at random.
@@ -91,7 +112,7 @@ impl ClientHost {
                 }
             } else if self.rng.chance(if holder.revoked { 2 } else { 1 }, 5) {
                 self.ended.push(*number);
-            } else if !is_promoting && self.rng.chance(1, 8) {
+            } else if !is_promoting && self.retention == IN_PARTS && self.rng.chance(1, 8) {
                 let exclusive = |extent: &LockExtent| LockExtent { mode: LockMode::Exclusive, ..*extent };
                 self.next_holder += 1;
                 let extents: Vec<_> = holder.extents.iter().map(exclusive).collect();
@@ -148,21 +169,14 @@ impl ClientHost {
     }
 }
 
-impl Locker for ClientHost {
-    fn name(&self) -> Generation {
-        self.name
-    }
-
-    fn is_fenced(&self) -> bool {
-        self.fenced
-    }
-
-    fn next_wake(&self) -> Option<Time> {
+impl ClientHost {
+    pub fn next_wake(&self) -> Option<Time> {
         let wakes = self.next_tick.into_iter().chain(self.client.deadline()).min();
         wakes.filter(|_| !self.fenced)
     }
 
-    fn held(&self) -> Vec<(u64, Vec<LockExtent>)> {
+    /// What it believes to hold: the numbers of locks, and their extents.
+    pub fn held(&self) -> Vec<(u64, Vec<LockExtent>)> {
         let held = self.holders.iter().filter(|(_, holder)| holder.has_all);
         let mut held: Vec<_> = held.map(|(number, holder)| (*number, holder.extents.clone())).collect();
         // What several servers grant has to be excluded at each of them.
@@ -174,23 +188,24 @@ impl Locker for ClientHost {
         held
     }
 
-    fn calm(&mut self) {
+    /// It requests and releases nothing by itself any more.
+    pub fn calm(&mut self) {
         self.is_active = false;
     }
 
-    fn ask(&mut self, extents: Vec<LockExtent>) -> u64 {
+    pub fn ask(&mut self, extents: Vec<LockExtent>) -> u64 {
         self.want(extents, Vec::new())
     }
 
-    fn end(&mut self, number: u64) {
+    pub fn end(&mut self, number: u64) {
         self.ended.push(number);
     }
 
-    fn end_all(&mut self) {
+    pub fn end_all(&mut self) {
         self.ended.extend(self.holders.keys());
     }
 
-    fn step(&mut self, now: Now, input: Input, out: &mut EffectsOf<Actor>) {
+    pub fn step(&mut self, now: Now, input: Input, out: &mut EffectsOf<Actor>) {
         if self.fenced {
             return;
         }
@@ -228,12 +243,16 @@ impl Locker for ClientHost {
             self.listen(cx, &mut client);
         }
         for (number, extents, over) in std::mem::take(&mut self.asked) {
-            let retention = Retention::CachedInParts { width: self.rng.below(6) };
+            let retention = match self.retention {
+                IN_PARTS => Retention::CachedInParts { width: self.rng.below(6) },
+                retention => retention,
+            };
             self.holders.insert(
                 number,
                 Holder { extents: extents.clone(), has_all: false, revoked: false, over: over.clone() },
             );
-            let wanted = Wanted { over, ..Wanted::new(OBJECT, extents, retention) };
+            let is_impatient = retention == Retention::Released && self.is_active && self.rng.chance(1, 2);
+            let wanted = Wanted { over, is_impatient, ..Wanted::new(OBJECT, extents, retention) };
             client.of_part(PART).acquire(cx, number, wanted);
             self.listen(cx, &mut client);
         }
@@ -252,8 +271,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
+    fn locks_exclude_and_are_granted_whatever_the_weather(seed: u64, rates in rates()) {
+        swarm(seed, rates, 1, if seed.is_multiple_of(2) { ClientHost::of_transactions } else { ClientHost::caching });
+    }
+
+    #[test]
     fn ranges_of_many_holders_exclude_and_are_granted_whatever_the_weather(seed: u64, rates in rates()) {
-        swarm(seed, rates, 1, ClientHost::boxed);
+        swarm(seed, rates, 1, ClientHost::of_ranges);
     }
 
     #[test]
@@ -262,7 +286,9 @@ proptest! {
     }
 }
 
+/// Swarm runs reach every event that is counted.
 #[test]
-fn swarm_runs_with_ranges_cover_every_event() {
-    covers(1, ClientHost::boxed, &["refused", "timeouts", "revocations", "yields"]);
+fn swarm_runs_cover_every_event() {
+    covers(&[ClientHost::of_transactions, ClientHost::caching, ClientHost::of_ranges]);
+    assert!(settings().host_lease > TICK * 10, "hosts without faults keep their leases");
 }
