@@ -419,7 +419,7 @@ impl LockClient {
         self.surveys.pop_over()
     }
 
-    /// Nobody waits for this survey any more.
+    /// No request waits for this survey any more.
     pub fn forget_survey(&mut self, ticket: u64) {
         self.surveys.forget(ticket);
         self.timers.cancel(LockTimer::Resend(ticket));

@@ -159,7 +159,7 @@ impl RangePrograms {
         over: Option<u64>,
         width: u64,
     ) {
-        // Who has one lock and waits for another one without limit may wait for ever.
+        // A program that has one lock and waits for another one without limit may be in a deadlock.
         let has_other = self.held.get(&program).is_some_and(|held| held.iter().any(|held| Some(held.lock) != over));
         let span = Duration::from_millis([1, 20, 1_000, 10_000][self.rng.below(4) as usize]);
         let wait = if has_other || self.rng.chance(2, 3) { Some(span) } else { None };
@@ -309,7 +309,7 @@ impl RangePrograms {
     }
 
     /// A lock is granted soon if no program that lives has some of it, and none that has to wait itself wants some of it. A lock that is to
-    /// be replaced is in nobody's way. It is not said which of several that wait is next; but the first one is, and then it is in the way
+    /// be replaced blocks no other lock. It is not said which of several that wait is next; but the first one is, and then it is in the way
     /// of the others.
     pub fn check_progress(&mut self, run: &Run) -> Result<(), Failed> {
         let (cluster, now) = (&run.cluster, run.cluster.world.now());

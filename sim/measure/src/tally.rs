@@ -116,7 +116,7 @@ pub struct Measured {
     pub messages_per_op: f64,
     /// Messages for each operation in which lock servers asked for parts of locks, if the run is one of locks of ranges.
     pub callbacks_per_op: Option<f64>,
-    /// Share of the promotions of locks before which nobody else had the range, if locks were promoted.
+    /// Share of the promotions whose range no other host had, if locks were promoted.
     pub kept_fraction: Option<f64>,
     /// Share of operations that had to wait for other operations or be retried.
     pub delayed_fraction: f64,

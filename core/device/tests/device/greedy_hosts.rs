@@ -83,5 +83,5 @@ stories! {
         "b1@10 read 4+2";
         "a b live 8s" => "b1 has 0 0 at last";
         "a1 write 4+2 =7" => "a1: Write NoPrewrite"; // It begins anew.
-        "a2 write 40 =7" => "a2 written"; // Nobody waits for that one.
+        "a2 write 40 =7" => "a2 written"; // No transaction waits for that one.
 }

@@ -359,7 +359,7 @@ fn no_commit_on_a_removed_object_is_remembered_after_an_absence() {
         ("count commits_remembered", "1"),
     ]);
     manage(&mut told.bench, Task::RemoveObject { object: OBJECT });
-    // Nobody would have it forgotten.
+    // No host has it forgotten.
     told.goes_on(&[RETURNED, ("count commits_remembered", "0")]);
 }
 

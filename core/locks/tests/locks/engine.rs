@@ -335,7 +335,7 @@ fn locks_of_ranges_are_widened_recalled_in_parts_and_promoted_while_they_are_hel
         ("pass 500", "recall a3: X 200 4, a4: X 200 4"),
         ("shrink a3", ""),
         ("shrink a4", "b4 X 200 4 at last"),
-        // Who gives up to promote is in nobody's way any more, and what it has is.
+        // A lock that gives up to promote blocks no other lock any more; what it has does.
         ("a5 S 300 4 parts 0", "a5 S 300 4"),
         ("b5 S 300 4 parts 0", "b5 S 300 4"),
         ("a6 X 300 4 parts 0 over a5", "a6 waits, recall b5: X 300 4"),

@@ -210,7 +210,7 @@ stories! {
         "1s 01234" => "h7/1: h7 e2";
         "h7 releases e2 as 2" => "e3, h7/2: none e3";
         "owner" => "none e3";
-        "refuses 7" => "no"; // A release fences nobody.
+        "refuses 7" => "no"; // A release fences no host.
         "h7 takes from none e0" => "h7/1: differs none e3";
         "h8 takes from none e3" => "e4";
         "1s 01234" => "h8/1: h8 e4";

@@ -41,7 +41,7 @@ pub struct RangeSystem {
     sampler: Sampler,
     latencies: Latencies,
     phase: Phase,
-    /// Locks before which nobody else had what was promoted.
+    /// Promoted locks that no other host had a share of.
     kept: f64,
 }
 
