@@ -8,6 +8,7 @@
 //! | [`sessions`] | the engine's data on each host |
 //! | [`server`] | the lock server's machine: an engine with messages, a disk and the monitor |
 //! | `lock_requests` | the messages in which hosts request locks |
+//! | `owner_calls` | the calls of the process that contains the lock server |
 //! | `fence_rounds` | fencing of hosts by the monitor |
 //! | [`host_list`] | the hosts that may hold locks, on disk |
 //! | `counters` | the counters of a lock server |
@@ -30,6 +31,7 @@ pub mod engine;
 mod fence_rounds;
 pub mod host_list;
 mod lock_requests;
+mod owner_calls;
 pub mod server;
 pub mod sessions;
 pub mod table;

@@ -4,7 +4,7 @@ use crate::engine::Acceptance;
 use crate::server::{LockServer, LockService};
 use crate::sessions::{LockDetails, LockName};
 use crate::table::LockState;
-use braid_base::{Generation, Now, ObjectId, Time, limits};
+use braid_base::{Generation, Now, Time, limits};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{LockCommand, LockPart, LockRefusal, LockReply, LockRequest, LockSurvey, LockTerm, Rejection};
 
@@ -162,21 +162,6 @@ impl LockServer {
     /// True if a restarted server would know that this host may hold locks.
     pub(crate) fn may_grant(&self, host: Generation) -> bool {
         self.service == LockService::Serving && self.list.contains(host)
-    }
-
-    /// See [`LockEngine::grant`](crate::LockEngine::grant).
-    pub fn grant(
-        &mut self,
-        now: Now,
-        host: Generation,
-        object: ObjectId,
-        locks: &[(u64, braid_wire::LockExtent)],
-        out: &mut Effects,
-    ) -> bool {
-        let is_granted = self.may_grant(host) && self.engine.grant(now.time, host, object, locks);
-        self.counters.locks += if is_granted { locks.len() as u64 } else { 0 };
-        self.tell(out);
-        is_granted
     }
 
     fn refuse(&mut self, LockName { host, lock_id }: LockName, refusal: LockRefusal, out: &mut Effects) {

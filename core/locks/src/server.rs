@@ -11,7 +11,7 @@ use braid_base::limits::{self, Settings};
 use braid_base::{Generation, LockServerId, NodeId, Now, Time};
 use braid_machine::{Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_two_copy_record::Progress;
-use braid_wire::{LOCK_PARTS_MAX, LockAnswer, LockRefusal, LockReply, LockRequest, Message, Rejection};
+use braid_wire::{LOCK_PARTS_MAX, LockAnswer, LockRefusal, LockReply, LockRequest, Message};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub struct LockServer {
     pub(crate) list: HostList,
     pub(crate) fencing: Fencing,
     /// Locks that the process which contains the server has been granted.
-    own_granted: Vec<u64>,
+    pub(crate) own_granted: Vec<u64>,
     pub(crate) counters: LockServerCounters,
 }
 
@@ -162,23 +162,6 @@ impl LockServer {
         self.on_command(now, request, out);
     }
 
-    /// The engine, for what leads to no event.
-    pub fn engine_mut(&mut self) -> &mut LockEngine {
-        &mut self.engine
-    }
-
-    /// A message of a host has come, perhaps to another part of this process: rejects hosts that are not served, and renews the lease of
-    /// the others.
-    pub fn admit(&mut self, now: Now, host: Generation, out: &mut Effects) -> Result<(), Rejection> {
-        self.engine.look_at_own_pause(now.time);
-        if host == LockEngine::OWN || self.fencing.refuses(host) {
-            return Err(Rejection::Fenced);
-        }
-        let is_heard = self.engine.hear(now.time, host);
-        self.tell(out);
-        if is_heard { Ok(()) } else { Err(Rejection::TooManyHosts) }
-    }
-
     /// Begins to serve once all hosts have reasserted their locks.
     pub(crate) fn serve_if_recovered(&mut self, now: Now, out: &mut Effects) {
         if self.service == LockService::Recovering && self.engine.is_recovered() {
@@ -193,18 +176,6 @@ impl LockServer {
             self.engine.ask_deferred(now.time, |host| self.list.contains(host));
             self.tell(out);
         }
-    }
-
-    /// Lends the engine to the process that contains the server, and tells hosts what follows. None if the server does not grant locks yet.
-    pub fn with_engine<R>(&mut self, out: &mut Effects, act: impl FnOnce(&mut LockEngine) -> R) -> Option<R> {
-        let result = (self.service == LockService::Serving).then(|| act(&mut self.engine));
-        self.tell(out);
-        result
-    }
-
-    /// The locks that the process itself was granted since this was called last.
-    pub fn take_own_granted(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.own_granted)
     }
 
     fn on_list_read(&mut self, now: Now, out: &mut Effects) {

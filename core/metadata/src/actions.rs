@@ -6,7 +6,6 @@ use crate::server::{MetadataError, MetadataServer, MetadataService, OwnOperation
 use crate::shards::{Ctx, Facts, ShardAction, Shards};
 use crate::space_requests::{SpaceAction, SpaceRequest, SpaceRequests};
 use braid_base::{BlockRange, InodeId, NodeId, Now, ObjectId, ShardId, Time};
-use braid_locks::LockEngine;
 use braid_machine::{Effect, Effects, Ignored};
 use braid_namespace::transfers::Transfer;
 use braid_wire::{
@@ -127,7 +126,7 @@ impl MetadataServer {
                 SpaceAction::Log(step) => self.run_own(now, OwnOperation::Space(step), out),
                 SpaceAction::Revoke => {
                     let (object, extent) = ALLOTMENTS;
-                    let mut hosts = self.with_engine(now, out, |engine| engine.call_on_holders(object, extent));
+                    let mut hosts = self.with_locks(now, out, |locks, out| locks.call_on_holders(object, extent, out));
                     if let Some(hosts) = &mut hosts {
                         hosts.extend(self.hosts_with_allotments_to_reclaim().map(|host| (host, Time(0))));
                     }
@@ -140,22 +139,15 @@ impl MetadataServer {
         }
     }
 
-    /// Lends the lock engine to `act`. None if no locks are granted yet.
-    fn with_engine<R>(&mut self, now: Now, out: &mut Effects, act: impl FnOnce(&mut LockEngine) -> R) -> Option<R> {
-        self.with_locks(now, out, |locks, out| locks.with_engine(out, act))
-    }
-
     /// Carries out what the background job wants.
     pub(crate) fn act(&mut self, now: Now, action: Action, out: &mut Effects) {
         match action {
             Action::Lock { lock, inode, aspect } => {
                 let (object, extent) = lock_of(inode, aspect);
-                let asked = self.with_engine(now, out, |engine| engine.lock_own(now.time, lock, object, &[extent]));
-                assert_eq!(asked, Some(()), "the lock server serves");
+                self.with_locks(now, out, |locks, out| locks.lock_own(now, lock, object, extent, out));
             }
             Action::Unlock { lock } => {
-                let unlocked = self.with_engine(now, out, |engine| engine.unlock_own(now.time, lock));
-                assert_eq!(unlocked, Some(()), "the lock server serves");
+                self.with_locks(now, out, |locks, out| locks.unlock_own(now, lock, out));
             }
             Action::Run(step) => self.run_own(now, OwnOperation::Step(step), out),
         }

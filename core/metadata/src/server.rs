@@ -243,10 +243,10 @@ impl MetadataServer {
     pub(crate) fn on_server_request(&mut self, request: ServerRequest) {
         match request {
             ServerRequest::Follow { evict_after, protocol, quiesces } => {
-                self.locks.engine_mut().set_evict_after(evict_after);
+                self.locks.set_evict_after(evict_after);
                 self.shards.follow(ShardSettings { protocol, quiesces });
             }
-            ServerRequest::RestartEvictionTimers => self.locks.engine_mut().restart_eviction_timers(),
+            ServerRequest::RestartEvictionTimers => self.locks.restart_eviction_timers(),
         }
     }
 
@@ -644,7 +644,7 @@ impl MetadataServer {
             if self.locks.deadline().is_some_and(|deadline| deadline <= now.time) {
                 if self.lease.is_stuck(now.time) {
                     // Hosts may wait for answers before they can give back a lock.
-                    self.locks.engine_mut().restart_eviction_timers();
+                    self.locks.restart_eviction_timers();
                 }
                 self.step_locks(now, Input::Wake, out);
             }
@@ -677,7 +677,7 @@ impl Machine for MetadataServer {
         }
         if self.absent.deadline().is_none() {
             // No host can be heard before the server serves, so none is silent. Its lock server may have other inputs before.
-            self.locks.engine_mut().hear_all(now.time);
+            self.locks.hear_all(now.time);
         }
         match input {
             Input::Start => {
