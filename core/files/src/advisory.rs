@@ -1,31 +1,35 @@
 //! Advisory locks on bytes of files, as POSIX defines them: an owner, such as a process, has at most one lock on a byte. A new lock takes
 //! the place of the owner's own locks on its range; unlocking may cut a lock in two.
 //!
-//! The metadata server knows *holds*: each is a lock request of its own, which is granted, and released, as a whole. What an owner has
-//! locked is kept here; it is always covered by its holds. A lock that the holds of its owner cover needs no message. Otherwise what is
-//! missing is requested as a further hold.
+//! The metadata server knows hosts, not owners. What it grants, the host *keeps* when it is unlocked, until another host wants it or the file
+//! is closed. Within that, owners lock without a message (range-lock paper: datalocks, and childlocks below them).
 //!
-//! An exclusive lock over shared ones of the same owner that does not wait is granted over them at once, or refused: they stay.
+//! ```text
+//!   lock ─► the owner has it already ─────────────────────────────────────────────────────► locked
+//!       └─► what is missing, as a holder of the lock client ─► other owners here? ─► kept? ──┘ no: a message
+//!   unlock ─► its holders keep less ─► what another host wants, and no owner here has, is given back
+//! ```
 //!
-//! A hold of which a part was unlocked, or is only locked shared now, is *trimmed*: what is still locked is requested over it, at once, as
-//! further holds; then it is released.
+//! What another host wants is given back as soon as no owner here has it: those that wait for it queue behind the other host. So each host has
+//! its turn.
 //!
-//! Two limits remain:
+//! A lock that does not wait is refused if another owner has it. If another host only keeps it, that gives it back first: so such a lock may
+//! take a few messages, and the time of two repetitions at most. An exclusive lock over shared ones of the same owner that does not wait is
+//! granted over them, or refused: they stay.
 //!
-//! * An exclusive lock that may wait gives shared ones of the same owner up first, so that two owners who both want that do not wait for
-//!   each other, and asks for both together. If its wait ends, the shared one is asked for again before that is told. In between another
-//!   owner may have had the bytes.
-//! * Unlocking does not wait for the server: until it has heard of it, a lock that does not wait may still be refused elsewhere.
+//! One limit remains: an exclusive lock that may wait gives shared ones of the same owner up first, so that two owners who both want that do
+//! not wait for each other. If its wait ends, the shared one is asked for again before that is told. In between another owner may have had the
+//! bytes.
 
 mod owner_locks;
 
 use crate::handles::Handles;
-use crate::range_locks::{ADVISORY, BytesLock, RangeLocks};
+use crate::range_locks::{ADVISORY, RangeLocks, advisory_extent};
 use braid_base::{BlockRange, InodeId, Now, limits};
 use braid_locks::client::Event;
 use braid_machine::{AdvisoryOwner, FilesError, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, OpId};
-use braid_wire::{FileError, LockMode, LockRefusal};
-use owner_locks::OwnerLocks;
+use braid_wire::{FileError, LockExtent, LockMode, LockRefusal};
+use owner_locks::{Holders, OwnerLocks};
 use std::collections::BTreeMap;
 
 type Place = (InodeId, AdvisoryOwner);
@@ -33,27 +37,26 @@ type Place = (InodeId, AdvisoryOwner);
 #[derive(Clone, Debug, Default)]
 pub struct AdvisoryLocks {
     owners: BTreeMap<Place, OwnerLocks>,
-    /// Requests that the server has not granted, by the number of their hold.
+    /// Requests that are not granted, by the number of their holder.
     waiting: BTreeMap<u64, Request>,
-    /// Holds that were requested so far.
+    /// Holders so far.
     asked: u64,
     ended: Vec<(OpId, HostOutcome)>,
 }
 
 #[derive(Clone, Debug)]
 struct Request {
-    /// None: the request trims a hold.
-    op: Option<OpId>,
+    op: OpId,
     place: Place,
-    range: BlockRange,
-    mode: LockMode,
     kind: Kind,
-    /// The bytes of the hold.
-    missing: Vec<BlockRange>,
-    /// The owner's shared holds that were given up for it.
-    yielded: Vec<BlockRange>,
-    /// The owner's holds over which it is asked for.
+    wanted: Vec<LockExtent>,
+    /// What is asked for now, and the owner's holders over which it is.
+    missing: Vec<LockExtent>,
     over: Vec<u64>,
+    /// What was granted for it before.
+    granted: Holders,
+    /// The owner's shared locks that were given up for it.
+    yielded: Vec<LockExtent>,
 }
 
 #[derive(Clone, Debug)]
@@ -64,8 +67,6 @@ enum Kind {
     Test,
     /// What was given up is asked for again; then the request ends with this error.
     Restore(HostError),
-    /// What is still locked of a hold.
-    Trim,
 }
 
 impl AdvisoryLocks {
@@ -75,12 +76,13 @@ impl AdvisoryLocks {
         }
     }
 
-    /// A lock event. False if a hold is lost.
+    /// A lock event. False if a lock is lost.
     pub fn on_lock(&mut self, now: Now, locks: &mut RangeLocks, event: Event) -> bool {
         match event {
             Event::Granted { holder } => {
-                if let Some(request) = self.waiting.remove(&holder) {
-                    self.on_granted(now, locks, holder, request);
+                if let Some(mut request) = self.waiting.remove(&holder) {
+                    request.granted.push((holder, std::mem::take(&mut request.missing)));
+                    self.go_on(now, locks, request);
                 }
             }
             Event::Denied { holder, refusal } => {
@@ -97,25 +99,29 @@ impl AdvisoryLocks {
 
     /// The front end has lost interest in these requests: their waits end.
     pub fn abandon(&mut self, now: Now, locks: &mut RangeLocks, ops: &[OpId]) {
-        self.cancel(now, locks, &HostError::Abandoned, |request| request.op.is_some_and(|op| ops.contains(&op)));
+        self.cancel(now, locks, |request| ops.contains(&request.op));
     }
 
     /// The file system is being unmounted: all locks are released.
     pub fn end_all(&mut self, now: Now, locks: &mut RangeLocks, error: &HostError) {
-        self.owners.values_mut().for_each(OwnerLocks::clear);
-        self.cancel(now, locks, error, |_| true);
-        for holder in self.owners.values().flat_map(OwnerLocks::holders) {
+        let owned = self.owners.values().flat_map(OwnerLocks::holders);
+        let granted = self.waiting.values().flat_map(|request| &request.granted).map(|(holder, _)| *holder);
+        for holder in owned.chain(granted).chain(self.waiting.keys().copied()) {
             locks.release(now, ADVISORY, holder);
         }
-        self.owners.clear();
+        self.end_waiting(error);
     }
 
     /// The host is fenced: all locks are lost.
     pub fn take_fenced(&mut self) -> Vec<(OpId, HostOutcome)> {
-        let waiting = std::mem::take(&mut self.waiting).into_values();
-        self.ended.extend(waiting.filter_map(|request| Some((request.op?, Err(HostError::Fenced)))));
-        self.owners.clear();
+        self.end_waiting(&HostError::Fenced);
         self.take_ended()
+    }
+
+    fn end_waiting(&mut self, error: &HostError) {
+        self.owners.clear();
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        self.ended.extend(waiting.map(|request| (request.op, Err(error.clone()))));
     }
 
     /// Takes out the outcomes of requests that have ended.
@@ -123,13 +129,13 @@ impl AdvisoryLocks {
         std::mem::take(&mut self.ended)
     }
 
-    /// The number of requests that the server has not granted.
+    /// The number of requests that are not granted.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
     pub fn invariants(&self) {
-        assert!(self.owners.values().all(|own| !own.is_empty()) || !self.waiting.is_empty(), "an owner has something");
+        assert!(self.owners.values().all(|own| !own.is_empty()), "an owner has something");
     }
 
     fn try_begin(
@@ -155,21 +161,15 @@ impl AdvisoryLocks {
             }
             FilesRequest::Unlock { handle, owner, range } => {
                 let (place, range) = (place(handle, owner)?, bytes(&range)?);
-                if let Some(own) = self.owners.get_mut(&place) {
-                    own.unlock(range);
-                    self.tidy(now, locks, place);
-                }
-                self.done(Some(op), FilesSuccess::Done);
+                self.unlock(now, locks, place, range);
+                self.done(op, FilesSuccess::Done);
                 Ok(())
             }
             FilesRequest::ReleaseOwner { handle, owner } => {
                 let place = place(handle, owner)?;
-                if let Some(own) = self.owners.get_mut(&place) {
-                    own.clear();
-                }
-                self.cancel(now, locks, &HostError::Abandoned, |request| request.place == place);
-                self.tidy(now, locks, place);
-                self.done(Some(op), FilesSuccess::Done);
+                self.unlock(now, locks, place, BlockRange::new(0, limits::FILE_BYTES_MAX));
+                self.cancel(now, locks, |request| request.place == place);
+                self.done(op, FilesSuccess::Done);
                 Ok(())
             }
             _ => unreachable!("other operations are served by their own part"),
@@ -190,103 +190,112 @@ impl AdvisoryLocks {
         if count + self.waiting.len() >= limits::ADVISORY_LOCKS_MAX {
             return Err(HostError::Files(FilesError::Refused(FileError::Busy)));
         }
-        let (missing, yielded, over) = (Vec::new(), Vec::new(), Vec::new());
-        self.ask_for_missing(now, locks, Request { op: Some(op), place, range, mode, kind, missing, yielded, over });
+        let (missing, over, granted, yielded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let wanted = vec![advisory_extent(range, mode)];
+        self.go_on(now, locks, Request { op, place, kind, wanted, missing, over, granted, yielded });
         Ok(())
     }
 
-    fn ask(&mut self, now: Now, locks: &mut RangeLocks, request: Request) {
-        self.asked += 1;
-        let (how, mode) = match &request.kind {
-            Kind::Lock { waits: true } => (BytesLock::Waiting, request.mode),
-            Kind::Restore(_) => (BytesLock::Waiting, LockMode::Shared),
-            Kind::Lock { waits: false } | Kind::Test if request.over.is_empty() => (BytesLock::Impatient, request.mode),
-            Kind::Lock { waits: false } | Kind::Test | Kind::Trim => {
-                (BytesLock::Over(request.over.clone()), request.mode)
+    fn unlock(&mut self, now: Now, locks: &mut RangeLocks, place: Place, range: BlockRange) {
+        let Some(own) = self.owners.get_mut(&place) else { return self.forget_yielded(now, locks, place, range) };
+        let cut = own.unlock(range);
+        self.keep(now, locks, place, cut);
+        self.forget_yielded(now, locks, place, range);
+    }
+
+    /// What was given up is unlocked: it is not asked for again.
+    fn forget_yielded(&mut self, now: Now, locks: &mut RangeLocks, place: Place, range: BlockRange) {
+        let other = advisory_extent(range, LockMode::Exclusive);
+        let mut restoring = Vec::new();
+        for (holder, request) in self.waiting.iter_mut().filter(|(_, request)| request.place == place) {
+            let is_restoring = matches!(request.kind, Kind::Restore(_));
+            let yielded = if is_restoring { &mut request.wanted } else { &mut request.yielded };
+            *yielded = std::mem::take(yielded).into_iter().flat_map(|extent| extent.without(&other)).collect();
+            restoring.extend(is_restoring.then_some(*holder));
+        }
+        self.ask_again(now, locks, restoring);
+    }
+
+    /// Asks for what these requests miss now.
+    fn ask_again(&mut self, now: Now, locks: &mut RangeLocks, holders: Vec<u64>) {
+        for holder in holders {
+            if let Some(request) = self.waiting.remove(&holder) {
+                locks.release(now, ADVISORY, holder);
+                self.go_on(now, locks, request);
             }
-        };
-        locks.acquire_bytes(now, self.asked, request.place.0, (&request.missing, mode), how);
+        }
+    }
+
+    /// Holders have less than before.
+    fn keep(&mut self, now: Now, locks: &mut RangeLocks, place: Place, holders: Holders) {
+        for (holder, rest) in holders {
+            locks.keep_bytes(now, holder, &rest);
+        }
+        if self.owners.get(&place).is_some_and(OwnerLocks::is_empty) {
+            self.owners.remove(&place);
+        }
+    }
+
+    /// Asks for what a request misses. If that is nothing, it ends.
+    fn go_on(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request) {
+        let place = request.place;
+        let mut own = self.owners.remove(&place).unwrap_or_default();
+        let mut cut = Vec::new();
+        if matches!(request.kind, Kind::Lock { waits: true }) {
+            for extent in &request.wanted {
+                request.yielded.extend(own.weak(*extent).map(|(_, weak)| weak));
+                cut.extend(own.cut_weak(*extent));
+            }
+        }
+        request.missing = own.missing(&request.wanted, &request.granted);
+        request.over = over(&own, &request);
+        self.owners.insert(place, own);
+        self.keep(now, locks, place, cut);
+        if request.missing.is_empty() {
+            return self.on_covered(now, locks, request);
+        }
+        self.asked += 1;
+        let waits = matches!(request.kind, Kind::Lock { waits: true } | Kind::Restore(_));
+        let over = (!waits).then(|| request.over.clone());
+        locks.acquire_bytes(now, self.asked, place.0, request.missing.clone(), over);
         self.waiting.insert(self.asked, request);
     }
 
-    fn on_granted(&mut self, now: Now, locks: &mut RangeLocks, holder: u64, request: Request) {
-        if matches!(request.kind, Kind::Test) {
-            locks.release(now, ADVISORY, holder);
-            return self.on_covered(now, locks, request);
-        }
-        let mode = if matches!(request.kind, Kind::Restore(_)) { LockMode::Shared } else { request.mode };
-        let place = request.place;
-        let own = self.owners.entry(place).or_default();
-        own.hold(holder, request.missing.clone(), mode);
-        if matches!(request.kind, Kind::Trim) {
-            return self.tidy(now, locks, place);
-        }
-        if matches!(request.kind, Kind::Lock { .. }) && !own.missing(request.range, request.mode, &[]).is_empty() {
-            // Something was unlocked meanwhile.
-            return self.ask_for_missing(now, locks, request);
-        }
-        self.on_covered(now, locks, request);
-        // Requests of the same owner do not wait for each other.
-        let is_beside = |other: &Request| other.place == place && matches!(other.kind, Kind::Lock { .. });
-        let beside: Vec<_> =
-            self.waiting.iter().filter(|(_, other)| is_beside(other)).map(|(other, _)| *other).collect();
-        for other in beside {
-            let other_request = self.waiting.remove(&other).expect("just listed");
-            locks.release(now, ADVISORY, other);
-            self.ask_for_missing(now, locks, other_request);
-        }
-    }
-
-    /// Asks for what a request misses now.
-    fn ask_for_missing(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request) {
-        let own = self.owners.entry(request.place).or_default();
-        if matches!(request.kind, Kind::Lock { waits: true }) {
-            for (holder, ranges) in own.take_weak(request.range, request.mode) {
-                locks.release(now, ADVISORY, holder);
-                request.yielded.extend(ranges);
-            }
-        }
-        request.over = own.over(request.range, request.mode);
-        if request.over.len() > limits::COMMITS_PER_REQUEST_MAX {
-            return self.fail(now, locks, request, HostError::Files(FilesError::Refused(FileError::Busy)));
-        }
-        request.missing = own.missing(request.range, request.mode, &request.yielded);
-        if request.missing.is_empty() {
-            self.on_covered(now, locks, request);
-        } else {
-            self.ask(now, locks, request);
-        }
-    }
-
-    /// The holds of the owner cover what a request needs.
+    /// The owner has what a request needs.
     fn on_covered(&mut self, now: Now, locks: &mut RangeLocks, request: Request) {
-        let Request { op, place, range, mode, kind, .. } = request;
+        let Request { op, place, kind, wanted, granted, .. } = request;
         match kind {
             Kind::Lock { .. } => {
-                self.owners.entry(place).or_default().lock(range, mode);
+                let own = self.owners.entry(place).or_default();
+                let cut = own.lock(wanted[0], granted);
+                self.keep(now, locks, place, cut);
                 self.done(op, FilesSuccess::Done);
+                // Requests of the same owner do not wait for each other.
+                let is_beside = |other: &Request| other.place == place && matches!(other.kind, Kind::Lock { .. });
+                let beside = self.waiting.iter().filter(|(_, other)| is_beside(other)).map(|(other, _)| *other);
+                self.ask_again(now, locks, beside.collect());
             }
-            Kind::Test => self.done(op, FilesSuccess::Tested { is_locked: false }),
-            Kind::Restore(error) => self.ended.extend(op.map(|op| (op, Err(error)))),
-            Kind::Trim => {}
+            Kind::Test => {
+                granted.iter().for_each(|(holder, _)| locks.release(now, ADVISORY, *holder));
+                self.done(op, FilesSuccess::Tested { is_locked: false });
+            }
+            Kind::Restore(error) => {
+                if !granted.is_empty() {
+                    self.owners.entry(place).or_default().add(granted);
+                }
+                self.ended.push((op, Err(error)));
+            }
         }
-        self.tidy(now, locks, place);
     }
 
     fn on_denied(&mut self, now: Now, locks: &mut RangeLocks, request: Request, refusal: LockRefusal) {
-        let own = self.owners.get(&request.place);
-        let is_over_others = own.is_some_and(|own| own.over(request.range, request.mode) != request.over);
-        let is_at_once = matches!(request.kind, Kind::Lock { .. } | Kind::Test) && !request.over.is_empty();
-        if refusal == LockRefusal::Timeout && is_at_once && is_over_others {
-            // The owner's locks have changed meanwhile.
-            return self.ask_for_missing(now, locks, request);
-        }
+        let has_changed = self.owners.get(&request.place).is_some_and(|own| over(own, &request) != request.over);
         match (&request.kind, refusal) {
-            // The hold stays as it is, until more of it is unlocked.
-            (Kind::Trim, _) => {}
+            // The owner's own locks were in the way.
+            (Kind::Lock { .. } | Kind::Test, LockRefusal::Timeout) if has_changed => self.go_on(now, locks, request),
             (Kind::Test, LockRefusal::Timeout) => {
+                request.granted.iter().for_each(|(holder, _)| locks.release(now, ADVISORY, *holder));
                 self.done(request.op, FilesSuccess::Tested { is_locked: true });
-                self.tidy(now, locks, request.place);
             }
             (_, LockRefusal::Timeout) => self.fail(now, locks, request, HostError::Files(FilesError::Locked)),
             (_, LockRefusal::Busy | LockRefusal::Malformed) => {
@@ -297,64 +306,35 @@ impl AdvisoryLocks {
 
     /// Ends a request that is not granted, when the owner has again what it had given up.
     fn fail(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request, error: HostError) {
-        if matches!(request.kind, Kind::Trim) {
-            return;
+        std::mem::take(&mut request.granted).iter().for_each(|(holder, _)| locks.release(now, ADVISORY, *holder));
+        match request.kind {
+            Kind::Restore(error) => self.ended.push((request.op, Err(error))),
+            Kind::Lock { .. } | Kind::Test => {
+                (request.kind, request.wanted) = (Kind::Restore(error), std::mem::take(&mut request.yielded));
+                self.go_on(now, locks, request);
+            }
         }
-        let own = self.owners.entry(request.place).or_default();
-        let missing = own.uncovered(&request.yielded);
-        if missing.is_empty() || matches!(request.kind, Kind::Restore(_)) {
-            self.ended.extend(request.op.map(|op| (op, Err(error))));
-            return self.tidy(now, locks, request.place);
-        }
-        request.kind = Kind::Restore(error);
-        request.missing = missing;
-        self.ask(now, locks, request);
     }
 
     /// Ends the waits of some requests.
-    fn cancel(&mut self, now: Now, locks: &mut RangeLocks, error: &HostError, which: impl Fn(&Request) -> bool) {
-        let chosen = self.waiting.iter().filter(|(_, request)| which(request)).map(|(holder, _)| *holder);
+    fn cancel(&mut self, now: Now, locks: &mut RangeLocks, which: impl Fn(&Request) -> bool) {
+        let is_chosen = |request: &Request| which(request) && !matches!(request.kind, Kind::Restore(_));
+        let chosen = self.waiting.iter().filter(|(_, request)| is_chosen(request)).map(|(holder, _)| *holder);
         for holder in chosen.collect::<Vec<_>>() {
-            let request = &self.waiting[&holder];
-            // These bytes are still locked, unless the owner has unlocked them meanwhile.
-            let own = self.owners.get(&request.place);
-            let is_needed = own.is_some_and(|own| !own.uncovered(&request.yielded).is_empty());
-            if matches!(request.kind, Kind::Restore(_)) && is_needed {
-                continue;
-            }
             let request = self.waiting.remove(&holder).expect("just seen");
             locks.release(now, ADVISORY, holder);
-            self.fail(now, locks, request, error.clone());
+            self.fail(now, locks, request, HostError::Abandoned);
         }
     }
 
-    /// Releases holds that are not needed any more, and trims one of which only a part is.
-    fn tidy(&mut self, now: Now, locks: &mut RangeLocks, place: Place) {
-        let Some(own) = self.owners.get_mut(&place) else { return };
-        for holder in own.take_unused() {
-            locks.release(now, ADVISORY, holder);
-        }
-        if own.is_empty() {
-            self.owners.remove(&place);
-            return;
-        }
-        // One after the other: a grant goes on with the next.
-        let is_trim = |request: &Request| request.place == place && matches!(request.kind, Kind::Trim);
-        if let Some((mode, missing)) = own.excess()
-            && !self.waiting.values().any(is_trim)
-        {
-            let range = BlockRange::between(missing[0].start, missing[missing.len() - 1].end());
-            let over = own.touching(range);
-            if missing.len() <= limits::EXTENTS_MAX && over.len() <= limits::COMMITS_PER_REQUEST_MAX {
-                let (kind, yielded) = (Kind::Trim, Vec::new());
-                self.ask(now, locks, Request { op: None, place, range, mode, kind, missing, yielded, over });
-            }
-        }
+    fn done(&mut self, op: OpId, success: FilesSuccess) {
+        self.ended.push((op, Ok(HostSuccess::Files(success))));
     }
+}
 
-    fn done(&mut self, op: Option<OpId>, success: FilesSuccess) {
-        self.ended.extend(op.map(|op| (op, Ok(HostSuccess::Files(success)))));
-    }
+/// The owner's holders of what is too weak for a request.
+fn over(own: &OwnerLocks, request: &Request) -> Vec<u64> {
+    request.wanted.iter().flat_map(|extent| own.weak(*extent)).map(|(holder, _)| holder).collect()
 }
 
 /// A range of bytes as the lock server knows it. No file has bytes behind the greatest size.

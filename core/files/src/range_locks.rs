@@ -5,10 +5,10 @@
 //! | --- | --- | --- |
 //! | an inode's number | 0 | its bytes, extents and size |
 //! | | 1 | its existence: shared by hosts that have it open |
-//! | | 2 | bytes, for advisory locks |
+//! | | 2 | bytes, for advisory locks: kept when no program locks them, until another host wants them or the file is closed |
 //! | 0 | 0 | the host's allotment: held from mount to unmount |
 
-use braid_base::limits::Settings;
+use braid_base::limits::{self, Settings};
 use braid_base::{BlockRange, Generation, InodeId, LockServerId, Now, ObjectId, Time};
 use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Retention, Wanted};
 use braid_machine::{Effect, HostEffects};
@@ -27,14 +27,9 @@ const PARTS: [Part; 4] = [DATA, EXISTENCE, ADVISORY, MOUNT];
 /// The metadata server is the only lock server that this client knows.
 const SERVER: LockServerId = LockServerId(0);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BytesLock {
-    /// When they are free.
-    Waiting,
-    /// If they are free soon.
-    Impatient,
-    /// If they are free now but for locks of these holders, which stay.
-    Over(Vec<u64>),
+/// Bytes of a file, as the lock server knows those of advisory locks.
+pub fn advisory_extent(range: BlockRange, mode: LockMode) -> LockExtent {
+    LockExtent { position: ADVISORY_LOCKS, range, mode }
 }
 
 #[derive(Clone, Debug)]
@@ -82,25 +77,33 @@ impl RangeLocks {
         false
     }
 
-    /// Requests an advisory lock on bytes of an inode. It is not cached.
+    /// Requests an advisory lock on bytes of an inode: when they are free, or with `over` if they are free soon, but for what these holders
+    /// have. The bytes are kept until another host wants them.
     pub fn acquire_bytes(
         &mut self,
         now: Now,
         holder: u64,
         inode: InodeId,
-        (bytes, mode): (&[BlockRange], LockMode),
-        how: BytesLock,
+        extents: Vec<LockExtent>,
+        over: Option<Vec<u64>>,
     ) {
-        let extent = |range: &BlockRange| LockExtent { position: ADVISORY_LOCKS, range: *range, mode };
-        let extents = bytes.iter().map(extent).collect();
-        let (is_impatient, over) = match how {
-            BytesLock::Waiting => (false, Vec::new()),
-            BytesLock::Impatient => (true, Vec::new()),
-            BytesLock::Over(holders) => (true, holders),
-        };
-        let wanted = Wanted::new(ObjectId(inode.0), extents, Retention::Released);
-        let wanted = Wanted { is_impatient, over, ..wanted };
+        let wanted = Wanted::new(ObjectId(inode.0), extents, Retention::CachedInParts { width: 0 });
+        let wanted = Wanted { is_impatient: over.is_some(), over: over.unwrap_or_default(), ..wanted };
         self.acquire(now, ADVISORY, holder, wanted);
+    }
+
+    /// Keeps these bytes of an advisory lock. The holder releases it if it keeps none.
+    pub fn keep_bytes(&mut self, now: Now, holder: u64, rest: &[LockExtent]) {
+        self.with_client(now, |client, cx| match rest {
+            [] => client.of_part(ADVISORY).release(cx, holder),
+            _ => client.of_part(ADVISORY).shrink(cx, holder, rest),
+        });
+    }
+
+    /// No file of the inode is open here: its bytes are not kept any longer.
+    pub fn forget_bytes(&mut self, now: Now, inode: InodeId) {
+        let all = advisory_extent(BlockRange::new(0, limits::FILE_BYTES_MAX), LockMode::Exclusive);
+        self.with_client(now, |client, _| client.of_part(ADVISORY).drop_kept(ObjectId(inode.0), &[all]));
     }
 
     /// Requests the lock of the host's allotment.

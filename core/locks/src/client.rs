@@ -33,7 +33,7 @@ pub use wanted::{Part, Retention, Wanted};
 
 use crate::engine::CHECKED_MAX;
 use crate::table::{LockTable, Locked};
-use braid_base::limits::{self, Settings};
+use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, Now, ObjectId, Time, Timers};
 use braid_machine::{HostEffects, Ignored};
 use braid_wire::LockSurvey;
@@ -148,8 +148,6 @@ struct Holder {
     object: ObjectId,
     retention: Retention,
     is_impatient: bool,
-    /// Requests whose locks do not count.
-    over: Vec<u64>,
     /// The requests whose locks it uses or waits for.
     requests: Vec<u64>,
     /// It waits for other holders of this host.
@@ -170,13 +168,15 @@ enum LockTimer {
     CacheLease(u64),
     /// The next heartbeat to a lock server is due.
     Heartbeat(LockServerId),
+    /// An impatient holder has waited for others of this host.
+    Impatient(HolderId),
 }
 
 impl Holder {
     /// A holder that has requested nothing yet.
     fn new(object: ObjectId, retention: Retention) -> Holder {
-        let (over, requests, asked, next) = (Vec::new(), Vec::new(), BTreeSet::new(), VecDeque::new());
-        Holder { object, retention, is_impatient: false, over, requests, queued: false, asked, next, has_all: false }
+        let (requests, asked, next) = (Vec::new(), BTreeSet::new(), VecDeque::new());
+        Holder { object, retention, is_impatient: false, requests, queued: false, asked, next, has_all: false }
     }
 
     /// Asserts that it holds nothing that this host was not granted, by each server which has granted it something.
@@ -241,6 +241,7 @@ impl LockClient {
             // Heartbeats keep the host's lease at a lock server alive even if the host holds nothing there. A restarted
             // server fences all silent hosts, since it does not know what they hold.
             Some(LockTimer::Heartbeat(server)) => self.tell(cx, server, LockCommand::Heartbeat { sent: cx.now.time }),
+            Some(LockTimer::Impatient(holder)) => self.tell_part(holder, timed_out),
             None => {}
         }
     }
@@ -255,21 +256,23 @@ impl LockClient {
             Some(_) => by_division(&self.config.servers, cx.settings.range_division, object, &extents),
             None => by_server(&self.config.servers, run, object, &extents),
         };
-        let queued = retention.caches() && !self.lock_locally(holder, object, &extents, &over);
-        let (over, replaced) = match retention.caches() {
-            false if !over.is_empty() => (self.requests_of(holder.part, &over, object), Vec::new()),
-            _ => (Vec::new(), over),
-        };
-        let new = Holder { is_impatient, over, queued, next, ..Holder::new(object, retention) };
+        let queued = retention.caches() && !self.lock_locally(holder, object, &extents, (&over, is_impatient));
+        let new = Holder { is_impatient, queued, next, ..Holder::new(object, retention) };
         let before = self.holders.insert(holder, new);
         assert!(before.is_none(), "a holder asks once: {holder:?}");
-        if queued {
-            self.tell_part(holder, |holder| Event::Delayed { holder });
-        } else {
+        let has_it = |blocker: &HolderId| self.holders[blocker].has_all;
+        if !queued {
             self.acquire_next(cx, holder);
+        } else if is_impatient && self.local.blockers(holder).iter().any(has_it) {
+            self.tell_part(holder, timed_out);
+        } else {
+            if is_impatient {
+                self.timers.set(LockTimer::Impatient(holder), cx.now.time.after(cx.settings.lock_timeout));
+            }
+            self.tell_part(holder, |holder| Event::Delayed { holder });
         }
         // Others may have come to wait for these before, when it was not known that they would be replaced.
-        let replaced = replaced.into_iter().map(|number| HolderId { part: holder.part, number });
+        let replaced = over.into_iter().map(|number| HolderId { part: holder.part, number });
         for holder in replaced.filter(|holder| self.local.wanted(*holder)).collect::<Vec<_>>() {
             self.tell_part(holder, |holder| Event::Revoked { holder });
         }
@@ -285,12 +288,19 @@ impl LockClient {
         }
     }
 
-    /// Locks the extents among the holders of this host. Locks of the holders `over` in the same part do not count. False if it has to wait:
-    /// then the others are told.
-    fn lock_locally(&mut self, holder: HolderId, object: ObjectId, extents: &[LockExtent], over: &[u64]) -> bool {
+    /// Locks the extents among the holders of this host. Locks of the holders `over` in the same part do not count; who is impatient passes
+    /// those that wait for these. False if it has to wait: then the others are told.
+    fn lock_locally(
+        &mut self,
+        holder: HolderId,
+        object: ObjectId,
+        extents: &[LockExtent],
+        (over, is_impatient): (&[u64], bool),
+    ) -> bool {
         let belongs = |other: HolderId| other.part == holder.part && over.contains(&other.number);
         let locked = match over {
             [] => self.local.lock(holder, object, extents),
+            _ if is_impatient && self.local.hold_beside(holder, object, extents, belongs) => Locked::Granted,
             _ => self.local.lock_beside(holder, object, extents, belongs),
         };
         match locked {
@@ -307,14 +317,6 @@ impl LockClient {
         }
     }
 
-    /// The requests of some holders. Those that are being released on the object belong to them: the server may not know that yet.
-    fn requests_of(&self, part: Part, holders: &[u64], object: ObjectId) -> Vec<u64> {
-        let holders = holders.iter().filter_map(|number| self.holders.get(&HolderId { part, number: *number }));
-        let held = holders.flat_map(|holder| holder.requests.iter().copied());
-        let released = self.requests.iter().filter(|(_, request)| request.is_being_released(object));
-        held.chain(released.map(|(number, _)| *number)).take(limits::COMMITS_PER_REQUEST_MAX).collect()
-    }
-
     /// Requests the locks of the next server, or of all servers. If none is left, and all are granted, the holder has
     /// its locks.
     fn acquire_next(&mut self, cx: &mut Ctx, holder: HolderId) {
@@ -322,13 +324,14 @@ impl LockClient {
         loop {
             let held = self.holders.get_mut(&holder).expect("it needs locks");
             let (object, caches, is_impatient) = (held.object, held.retention.caches(), held.is_impatient);
+            let in_parts = held.retention.width().is_some();
             let Some((server, extents)) = held.next.pop_front() else { break };
             if caches && self.use_cached(cx, holder, (server, object), &extents) {
                 continue;
             }
-            let impatient = (at_once || is_impatient) && !caches;
-            self.ask(cx, holder, server, extents, impatient);
-            if !impatient {
+            let goes_on = (at_once || is_impatient) && !caches;
+            self.ask(cx, holder, server, extents, goes_on || (is_impatient && in_parts));
+            if !goes_on {
                 return;
             }
         }
@@ -347,6 +350,7 @@ impl LockClient {
             self.local.release(holder, &mut granted);
             self.turns.extend(granted);
         }
+        self.timers.cancel(LockTimer::Impatient(holder));
         for number in held.requests {
             self.release_request(cx, number, holder);
         }
@@ -358,6 +362,7 @@ impl LockClient {
         if let Some(held) = self.holders.get_mut(&holder)
             && std::mem::take(&mut held.queued)
         {
+            self.timers.cancel(LockTimer::Impatient(holder));
             self.acquire_next(cx, holder);
         }
         true
@@ -513,6 +518,10 @@ impl LockClient {
     }
 }
 
+fn timed_out(holder: u64) -> Event {
+    Event::Denied { holder, refusal: LockRefusal::Timeout }
+}
+
 impl PartLocks<'_> {
     /// True if the array has lock servers.
     pub fn has_servers(&self) -> bool {
@@ -533,6 +542,34 @@ impl PartLocks<'_> {
     /// Releases a holder's locks. Does nothing if it has requested none.
     pub fn release(&mut self, cx: &mut Ctx, number: u64) {
         self.client.release(cx, self.holder(number));
+    }
+
+    /// A holder of locks that are kept in parts keeps less of them: these extents, each within one of its own, and as strong at most.
+    pub fn shrink(&mut self, cx: &mut Ctx, number: u64, rest: &[LockExtent]) {
+        let (holder, client) = (self.holder(number), &mut *self.client);
+        let mut granted = Vec::new();
+        let is_less = client.local.shrink(holder, rest, &mut granted);
+        assert!(is_less, "a holder keeps a part of what it holds: {holder:?}");
+        client.turns.extend(granted);
+        for number in client.holders[&holder].requests.clone() {
+            let request = &client.requests[&number];
+            if rest.iter().any(|extent| request.extents.iter().any(|other| other.range.overlaps(extent.range))) {
+                if !request.parts.recalled.is_empty() && !request.retired {
+                    client.give_back_recalled(cx, number);
+                }
+            } else {
+                let held = client.holders.get_mut(&holder).expect("just seen");
+                held.requests.retain(|other| *other != number);
+                client.release_request(cx, number, holder);
+            }
+        }
+    }
+
+    /// Drops what is kept of these extents of an object, and not in use: holders are not likely to want it again.
+    pub fn drop_kept(&mut self, object: ObjectId, extents: &[LockExtent]) {
+        for server in self.client.config.servers.clone() {
+            self.client.drop_conflicting(server, object, extents);
+        }
     }
 
     /// The reason why a holder does not have its locks yet.

@@ -45,8 +45,8 @@ pub enum EngineEvent {
     TimedOut(LockName),
     /// The host is to give back these locks.
     Revoke { host: Generation, lock_ids: Vec<u64> },
-    /// The host is to give back these parts of locks.
-    Recall { host: Generation, wanted: Vec<LockPart> },
+    /// The host is to give back these parts of locks. `asks`: and to say at once which of them it uses.
+    Recall { host: Generation, wanted: Vec<LockPart>, asks: bool },
     /// The host is to give back what it has of these ranges, if it has any: another host of its node group has.
     RecallGroup { host: Generation, object: ObjectId, extents: Vec<LockExtent> },
     /// The host is to be fenced.
@@ -297,7 +297,7 @@ impl LockEngine {
                 // The process of the engine waits for moments only.
                 let is_meant = |other: LockName| other.host != LockEngine::OWN && other.host != *host;
                 // Programs may hold ranges without limit.
-                let is_limited = |held: &HeldLock| if self.of_volumes { !held.in_parts } else { held.cached };
+                let is_limited = |held: &HeldLock| !held.in_parts && (self.of_volumes || held.cached);
                 session.lock_ids.get(lock_id).is_some_and(is_limited)
                     && self.table.state(name) == Some(LockState::Held)
                     && self.table.wanted_by(name, is_meant)

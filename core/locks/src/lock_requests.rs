@@ -19,18 +19,18 @@ impl LockServer {
                 let asked = LockDetails { in_parts, ..LockDetails::whole(object, extents, term) };
                 self.on_lock(now, LockName { host, lock_id }, asked, start, out);
             }
-            LockCommand::LockOver { lock_id, object, extents, over } => {
-                let asked = LockDetails::whole(object, extents, LockTerm::Transaction { impatient: true });
-                self.on_lock_over(now, LockName { host, lock_id }, asked, &over, start, out);
-            }
-            LockCommand::LockRange { lock_id, object, extents, width, ahead, over } => {
-                let asked = LockDetails { object, extents, term: LockTerm::Cached, in_parts: true, width, ahead, over };
+            LockCommand::LockRange { lock_id, object, extents, width, ahead, over, impatient } => {
+                let asked = LockDetails::whole(object, extents, LockTerm::Cached);
+                let asked = LockDetails { in_parts: true, width, ahead, over, impatient, ..asked };
                 self.on_lock(now, LockName { host, lock_id }, asked, start, out);
             }
-            LockCommand::Shrink { rest } => {
+            LockCommand::Shrink { rest, in_use } => {
                 for LockPart { lock_id, extents } in rest {
                     let shrunk = self.engine.shrink(now.time, LockName { host, lock_id }, &extents);
                     self.counters.shrunk += u64::from(shrunk);
+                }
+                for LockPart { lock_id, extents } in in_use {
+                    self.engine.refuse_impatient(now.time, LockName { host, lock_id }, &extents);
                 }
                 self.tell(out);
             }
@@ -123,40 +123,6 @@ impl LockServer {
         }
         self.tell(out);
         self.fence_pending(now, out);
-    }
-
-    /// Handles a request for a lock over others of its host.
-    fn on_lock_over(
-        &mut self,
-        now: Now,
-        name: LockName,
-        asked: LockDetails,
-        over: &[u64],
-        known: Generation,
-        out: &mut Effects,
-    ) {
-        let LockName { host, lock_id } = name;
-        if !is_sound(&asked) {
-            return self.refuse(name, LockRefusal::Malformed, out);
-        }
-        if known != self.config.start {
-            // The host sends the request again when it has reported its locks.
-            return self.answer(host, LockReply::Heartbeat { sent: Time(0) }, out);
-        }
-        if self.engine.is_held(name) {
-            return self.answer(host, LockReply::Granted { lock_id, waited: false }, out);
-        }
-        if !self.may_grant(host) || !self.engine.session(host).listed {
-            return self.ignore(Ignored::NotStarted, out);
-        }
-        let acceptance = self.engine.ask_over(now.time, name, &asked, over);
-        self.counters.locks += u64::from(acceptance != Acceptance::NoRoom);
-        self.tell(out);
-        match acceptance {
-            Acceptance::Conflicts => self.refuse(name, LockRefusal::Timeout, out),
-            Acceptance::NoRoom => self.refuse(name, LockRefusal::Busy, out),
-            Acceptance::Accepted | Acceptance::InProgress => {}
-        }
     }
 
     /// True if a restarted server would know that this host may hold locks.

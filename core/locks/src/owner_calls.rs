@@ -11,28 +11,15 @@
 //! | [`set_evict_after`](LockServer::set_evict_after) | the configuration has changed |
 //! | [`fence_absent`](LockServer::fence_absent) | hosts without a session have left something behind |
 
-use crate::engine::LockEngine;
 use crate::server::{LockServer, LockService};
 use braid_base::{Generation, Now, ObjectId, Time};
 use braid_machine::Effects;
-use braid_wire::{LockExtent, Rejection};
+use braid_wire::LockExtent;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl LockServer {
-    /// A message of a host has come, perhaps to another part of this process: rejects hosts that are not served, and renews the lease of
-    /// the others.
-    pub fn admit(&mut self, now: Now, host: Generation, out: &mut Effects) -> Result<(), Rejection> {
-        self.engine.look_at_own_pause(now.time);
-        if host == LockEngine::OWN || self.fencing.refuses(host) {
-            return Err(Rejection::Fenced);
-        }
-        let is_heard = self.engine.hear(now.time, host);
-        self.tell(out);
-        if is_heard { Ok(()) } else { Err(Rejection::TooManyHosts) }
-    }
-
-    /// See [`LockEngine::grant`].
+    /// See [`LockEngine::grant`](crate::LockEngine::grant).
     pub fn grant(
         &mut self,
         now: Now,
@@ -47,14 +34,14 @@ impl LockServer {
         is_granted
     }
 
-    /// See [`LockEngine::lock_own`]. The server serves.
+    /// See [`LockEngine::lock_own`](crate::LockEngine::lock_own). The server serves.
     pub fn lock_own(&mut self, now: Now, lock_id: u64, object: ObjectId, extent: LockExtent, out: &mut Effects) {
         assert_eq!(self.service, LockService::Serving, "nothing is granted before hosts have reported their locks");
         self.engine.lock_own(now.time, lock_id, object, &[extent]);
         self.tell(out);
     }
 
-    /// See [`LockEngine::unlock_own`].
+    /// See [`LockEngine::unlock_own`](crate::LockEngine::unlock_own).
     pub fn unlock_own(&mut self, now: Now, lock_id: u64, out: &mut Effects) {
         self.engine.unlock_own(now.time, lock_id);
         self.tell(out);
@@ -65,7 +52,7 @@ impl LockServer {
         std::mem::take(&mut self.own_granted)
     }
 
-    /// See [`LockEngine::call_on_holders`]. None if some hosts have not reported their locks yet.
+    /// See [`LockEngine::call_on_holders`](crate::LockEngine::call_on_holders). None if some hosts have not reported their locks yet.
     pub fn call_on_holders(
         &mut self,
         object: ObjectId,
@@ -78,17 +65,17 @@ impl LockServer {
         heard
     }
 
-    /// See [`LockEngine::hear_all`].
+    /// See [`LockEngine::hear_all`](crate::LockEngine::hear_all).
     pub fn hear_all(&mut self, now: Time) {
         self.engine.hear_all(now);
     }
 
-    /// See [`LockEngine::restart_eviction_timers`].
+    /// See [`LockEngine::restart_eviction_timers`](crate::LockEngine::restart_eviction_timers).
     pub fn restart_eviction_timers(&mut self) {
         self.engine.restart_eviction_timers();
     }
 
-    /// See [`LockEngine::set_evict_after`].
+    /// See [`LockEngine::set_evict_after`](crate::LockEngine::set_evict_after).
     pub fn set_evict_after(&mut self, limit: Option<Duration>) {
         self.engine.set_evict_after(limit);
     }

@@ -11,7 +11,7 @@ use braid_base::limits::{self, Settings};
 use braid_base::{Generation, LockServerId, NodeId, Now, Time};
 use braid_machine::{Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_two_copy_record::Progress;
-use braid_wire::{LOCK_PARTS_MAX, LockAnswer, LockRefusal, LockReply, LockRequest, Message};
+use braid_wire::{LOCK_PARTS_MAX, LockAnswer, LockRefusal, LockReply, LockRequest, Message, Rejection};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -162,6 +162,18 @@ impl LockServer {
         self.on_command(now, request, out);
     }
 
+    /// A message of a host has come, perhaps to another part of this process: rejects hosts that are not served, and renews the lease of
+    /// the others.
+    pub fn admit(&mut self, now: Now, host: Generation, out: &mut Effects) -> Result<(), Rejection> {
+        self.engine.look_at_own_pause(now.time);
+        if host == LockEngine::OWN || self.fencing.refuses(host) {
+            return Err(Rejection::Fenced);
+        }
+        let is_heard = self.engine.hear(now.time, host);
+        self.tell(out);
+        if is_heard { Ok(()) } else { Err(Rejection::TooManyHosts) }
+    }
+
     /// Begins to serve once all hosts have reasserted their locks.
     pub(crate) fn serve_if_recovered(&mut self, now: Now, out: &mut Effects) {
         if self.service == LockService::Recovering && self.engine.is_recovered() {
@@ -242,10 +254,10 @@ impl LockServer {
                         self.answer(host, LockReply::Revoke { lock_ids: batch.to_vec() }, out);
                     }
                 }
-                EngineEvent::Recall { host, wanted } => {
+                EngineEvent::Recall { host, wanted, asks } => {
                     self.counters.recalls += wanted.len() as u64;
                     for batch in wanted.chunks(LOCK_PARTS_MAX) {
-                        self.answer(host, LockReply::Recall { wanted: batch.to_vec() }, out);
+                        self.answer(host, LockReply::Recall { wanted: batch.to_vec(), asks }, out);
                     }
                 }
                 EngineEvent::RecallGroup { host, object, extents } => {

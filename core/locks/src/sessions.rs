@@ -69,12 +69,15 @@ pub struct LockDetails {
     pub ahead: Vec<LockExtent>,
     /// Locks of its host that do not count: it is granted over them.
     pub over: Vec<u64>,
+    /// It is refused when it has waited for a while, or for what another host uses. If it is over others, it passes those that wait for them.
+    pub impatient: bool,
 }
 
 impl LockDetails {
     /// A lock as it was requested before there were locks of ranges.
     pub fn whole(object: ObjectId, extents: Vec<LockExtent>, term: LockTerm) -> LockDetails {
-        LockDetails { object, extents, term, in_parts: false, width: 0, ahead: Vec::new(), over: Vec::new() }
+        let impatient = term == LockTerm::Transaction { impatient: true };
+        LockDetails { object, extents, term, in_parts: false, width: 0, ahead: Vec::new(), over: Vec::new(), impatient }
     }
 }
 

@@ -74,19 +74,10 @@ pub enum LockCommand {
         /// How long the lock lasts.
         term: LockTerm,
     },
-    /// Locks all of these extents at once, or not at all: it is refused if they conflict with a lock that is held, and never waits. Locks
-    /// of this host that are named in `over` do not count. Thus a shared lock becomes an exclusive one, or a smaller one, without a moment
-    /// in between: when the new lock is granted, the host releases the old one.
-    LockOver {
-        lock_id: u64,
-        object: ObjectId,
-        extents: Vec<LockExtent>,
-        /// At most [`limits::COMMITS_PER_REQUEST_MAX`](braid_base::limits::COMMITS_PER_REQUEST_MAX).
-        over: Vec<u64>,
-    },
     /// Locks all of these extents, waits until that is possible, and keeps the lock until it is called back, in parts (range-lock paper: a
     /// datalock). Answered by [`LockReply::GrantedRange`]. Locks of this host that are named in `over` do not count: so a shared lock is
-    /// promoted while it is held, and may be called back meanwhile.
+    /// promoted while it is held, and may be called back meanwhile. With `impatient`, it is refused when it has waited for as long as recalls
+    /// may take, or when another host says that it uses some of it; if it is over others, it passes requests that wait for these.
     LockRange {
         lock_id: u64,
         object: ObjectId,
@@ -97,10 +88,15 @@ pub enum LockCommand {
         ahead: Vec<LockExtent>,
         /// At most [`limits::COMMITS_PER_REQUEST_MAX`](braid_base::limits::COMMITS_PER_REQUEST_MAX).
         over: Vec<u64>,
+        impatient: bool,
     },
     /// Keeps only these parts of locks that were called back; of a lock without extents, nothing. Not answered: if it is lost, the server
     /// calls them back again.
-    Shrink { rest: Vec<LockPart> },
+    Shrink {
+        rest: Vec<LockPart>,
+        /// If the recall asks for it: what was called back and is in use.
+        in_use: Vec<LockPart>,
+    },
     /// Releases the lock of an ended transaction. Answered by [`LockReply::Unlocked`].
     Unlock { lock_id: u64 },
     /// Gives back revoked locks. Not answered: if it is lost, the server revokes them again.
@@ -281,8 +277,9 @@ pub enum LockReply {
     /// The lock of ranges is granted, perhaps with a longer extent, or with more of them, than was requested.
     GrantedRange { lock_id: u64, extents: Vec<LockExtent>, waited: bool },
     /// Unsolicited: other hosts want these extents, parts of which the host's locks cover. Give them back as soon as they are idle: all of it to a
-    /// host that wants an exclusive lock, the exclusive right to one that wants to share.
-    Recall { wanted: Vec<LockPart> },
+    /// host that wants an exclusive lock, the exclusive right to one that wants to share. With `asks`, one of these is impatient: say at once
+    /// what is in use.
+    Recall { wanted: Vec<LockPart>, asks: bool },
     /// The same, to each host of a *node group* (range-lock paper, section 3.1): some host of the group has locks that conflict with these extents.
     RecallGroup { object: ObjectId, extents: Vec<LockExtent> },
     /// The lock is released.
@@ -300,7 +297,7 @@ pub enum LockReply {
 /// Why a lock is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockRefusal {
-    /// It was not available within the time-out, and the request was impatient; or at once, if it had to be.
+    /// It was not available within the time-out, and the request was impatient.
     Timeout,
     /// The table is full: try again later.
     Busy,

@@ -336,10 +336,9 @@ wire_enum!(LockCommand {
     2 => Lock { lock_id, object, extents, term },
     3 => Unlock { lock_id },
     4 => Yield { lock_ids },
-    5 => LockOver { lock_id, object, extents, over },
-    6 => LockRange { lock_id, object, extents, width, ahead, over },
-    7 => Shrink { rest },
-    8 => Survey { ticket, from, object, waiting },
+    5 => Survey { ticket, from, object, waiting },
+    6 => LockRange { lock_id, object, extents, width, ahead, over, impatient },
+    7 => Shrink { rest, in_use },
 });
 wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached }, 4 => HeldRange { start } });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
@@ -351,7 +350,7 @@ wire_enum!(LockReply {
     5 => Refused { lock_id, refusal },
     6 => Rejected { rejection },
     7 => GrantedRange { lock_id, extents, waited },
-    8 => Recall { wanted },
+    8 => Recall { wanted, asks },
     9 => Surveyed { ticket, survey },
     10 => RecallGroup { object, extents },
 });

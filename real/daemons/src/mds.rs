@@ -374,6 +374,8 @@ fn report(node: &Node, id: FileSystemId, address: &str) -> ServiceReport {
     let room = server.room();
     let own = [
         ("sessions", server.locks().engine().hosts().count() as u64),
+        ("lock_requests", server.locks().counters().locks),
+        ("lock_recalls", server.locks().counters().recalls),
         ("orphans", server.unlinked_inodes() as u64),
         ("room_used_blocks", room.used),
         ("room_blocks", room.blocks),

@@ -87,7 +87,6 @@ impl Known {
             Message::FileAnswer(answer) => self.start = answer.start,
             Message::LockRequest(request) => match &request.command {
                 LockCommand::Lock { lock_id, .. }
-                | LockCommand::LockOver { lock_id, .. }
                 | LockCommand::LockRange { lock_id, .. }
                 | LockCommand::Unlock { lock_id } => self.note_ticket(*lock_id),
                 LockCommand::Survey { ticket, .. } => self.note_ticket(*ticket),

@@ -1,167 +1,95 @@
-//! What one owner has locked of one inode, and the holds that cover it.
+//! What one owner has locked of one inode. A byte is locked by at most one holder of the lock client.
 
-use braid_base::{BlockRange, Extents};
-use braid_wire::LockMode;
+use crate::range_locks::advisory_extent;
+use braid_base::BlockRange;
+use braid_wire::{LockExtent, LockMode};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
 pub struct OwnerLocks {
-    shared: Extents,
-    exclusive: Extents,
-    holds: BTreeMap<u64, Hold>,
+    by_holder: BTreeMap<u64, Vec<LockExtent>>,
 }
 
-/// A lock that the server has granted.
-#[derive(Clone, Debug)]
-struct Hold {
-    ranges: Vec<BlockRange>,
-    mode: LockMode,
-}
+/// Holders, and what each has.
+pub type Holders = Vec<(u64, Vec<LockExtent>)>;
 
 impl OwnerLocks {
-    /// Locks a range, in place of what is locked there.
-    pub fn lock(&mut self, range: BlockRange, mode: LockMode) {
-        self.unlock(range);
-        match mode {
-            LockMode::Shared => self.shared.insert(range),
-            LockMode::Exclusive => self.exclusive.insert(range),
-        }
+    /// The owner has what these holders were granted.
+    pub fn add(&mut self, granted: Holders) {
+        self.by_holder.extend(granted);
     }
 
-    pub fn unlock(&mut self, range: BlockRange) {
-        self.shared.remove(range);
-        self.exclusive.remove(range);
+    /// Locks an extent, in place of what is locked there: with what is locked already, and with what these holders were granted. Returns the
+    /// holders that have less now.
+    pub fn lock(&mut self, extent: LockExtent, granted: Holders) -> Holders {
+        let cut = match extent.mode {
+            // What is exclusive becomes shared there.
+            LockMode::Shared => self.cut(extent, |_| true),
+            LockMode::Exclusive => self.cut_weak(extent),
+        };
+        self.add(granted);
+        cut
     }
 
-    /// Unlocks everything.
-    pub fn clear(&mut self) {
-        self.shared = Extents::default();
-        self.exclusive = Extents::default();
+    /// Unlocks a range. Returns the holders that have less now.
+    pub fn unlock(&mut self, range: BlockRange) -> Holders {
+        self.cut(advisory_extent(range, LockMode::Exclusive), |_| true)
     }
 
-    /// The server has granted a hold.
-    pub fn hold(&mut self, holder: u64, ranges: Vec<BlockRange>, mode: LockMode) {
-        self.holds.insert(holder, Hold { ranges, mode });
+    /// Unlocks what is too weak for a lock of an extent. Returns the holders that have less now.
+    pub fn cut_weak(&mut self, extent: LockExtent) -> Holders {
+        self.cut(extent, |locked| is_weak(locked, &extent))
     }
 
-    /// Takes out the holds that are too weak for a lock of this mode.
-    pub fn take_weak(&mut self, range: BlockRange, mode: LockMode) -> Vec<(u64, Vec<BlockRange>)> {
-        let weak = self.holds.extract_if(.., |_, hold| hold.is_weak(range, mode));
-        weak.map(|(holder, hold)| (holder, hold.ranges)).collect()
-    }
-
-    /// The holds over which a lock is to be asked for: none, unless some of them are too weak for it.
-    pub fn over(&self, range: BlockRange, mode: LockMode) -> Vec<u64> {
-        let has_weak = self.holds.values().any(|hold| hold.is_weak(range, mode));
-        if has_weak { self.touching(range) } else { Vec::new() }
-    }
-
-    /// The holds that touch a range.
-    pub fn touching(&self, range: BlockRange) -> Vec<u64> {
-        let touching = self.holds.iter().filter(|(_, hold)| hold.ranges.iter().any(|held| held.overlaps(range)));
-        touching.map(|(holder, _)| *holder).collect()
-    }
-
-    /// What no hold covers of a range, and of what was given up for it.
-    pub fn missing(&self, range: BlockRange, mode: LockMode, yielded: &[BlockRange]) -> Vec<BlockRange> {
-        let mut missing = Extents::default();
-        missing.insert(range);
-        yielded.iter().for_each(|range| missing.insert(*range));
-        let strong = self.holds.values().filter(|hold| !hold.is_weak(range, mode));
-        strong.flat_map(|hold| &hold.ranges).for_each(|held| missing.remove(*held));
-        missing.from(0).collect()
-    }
-
-    /// What is locked within these ranges, and covered by no hold.
-    pub fn uncovered(&self, ranges: &[BlockRange]) -> Vec<BlockRange> {
-        let mut uncovered = within(&self.shared, ranges);
-        within(&self.exclusive, ranges).from(0).for_each(|range| uncovered.insert(range));
-        self.held().for_each(|held| uncovered.remove(held));
-        uncovered.from(0).collect()
-    }
-
-    /// Takes out the holds that are not needed beside the others.
-    pub fn take_unused(&mut self) -> Vec<u64> {
-        let unused =
-            self.unfit().into_iter().filter(|(_, [exclusive, shared])| exclusive.is_empty() && shared.is_empty());
-        let unused: Vec<u64> = unused.map(|(holder, _)| holder).collect();
-        unused.iter().for_each(|holder| drop(self.holds.remove(holder)));
-        unused
-    }
-
-    /// What is to be held instead of a part of a hold that does not fit what is locked: its ranges in one mode.
-    pub fn excess(&self) -> Option<(LockMode, Vec<BlockRange>)> {
-        self.unfit().into_iter().find_map(|(_, [exclusive, shared])| match exclusive.is_empty() {
-            false => Some((LockMode::Exclusive, exclusive.from(0).collect())),
-            true if shared.is_empty() => None,
-            true => Some((LockMode::Shared, shared.from(0).collect())),
+    /// What is too weak for a lock of an extent, and its holder.
+    pub fn weak(&self, extent: LockExtent) -> impl Iterator<Item = (u64, LockExtent)> {
+        let weak = self.all().filter(move |(_, locked)| is_weak(locked, &extent));
+        weak.map(move |(holder, locked)| {
+            (holder, LockExtent { range: locked.range.intersection(extent.range), ..*locked })
         })
     }
 
-    /// The holds that do not fit what is locked. For each, what is locked within it, exclusively and shared, and not covered by holds that
-    /// fit. Holds that fit do not overlap, because only what no hold covers is requested.
-    fn unfit(&self) -> Vec<(u64, [Extents; 2])> {
-        let (fit, unfit): (Vec<_>, Vec<_>) = self.holds.iter().partition(|(_, hold)| self.fits(hold));
-        if unfit.is_empty() {
-            return Vec::new();
-        }
-        let [mut strong, mut any] = [Extents::default(), Extents::default()];
-        for (_, hold) in fit {
-            hold.ranges.iter().for_each(|range| any.insert(*range));
-            if hold.mode == LockMode::Exclusive {
-                hold.ranges.iter().for_each(|range| strong.insert(*range));
+    /// What is missing for locks of these extents, besides what these holders were granted.
+    pub fn missing(&self, wanted: &[LockExtent], granted: &Holders) -> Vec<LockExtent> {
+        let granted = || granted.iter().flat_map(|(_, extents)| extents);
+        let missing =
+            wanted.iter().map(|extent| extent.uncovered(self.all().map(|(_, locked)| locked).chain(granted())));
+        missing.flatten().collect()
+    }
+
+    /// The numbers of the holders.
+    pub fn holders(&self) -> impl Iterator<Item = u64> + '_ {
+        self.by_holder.keys().copied()
+    }
+
+    /// The number of extents that are locked.
+    pub fn len(&self) -> usize {
+        self.by_holder.values().map(Vec::len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_holder.is_empty()
+    }
+
+    fn all(&self) -> impl Iterator<Item = (u64, &LockExtent)> {
+        self.by_holder.iter().flat_map(|(holder, extents)| extents.iter().map(|extent| (*holder, extent)))
+    }
+
+    /// Gives up what conflicts with an extent, as far as it is one of these.
+    fn cut(&mut self, other: LockExtent, is_meant: impl Fn(&LockExtent) -> bool) -> Holders {
+        let mut changed = Vec::new();
+        for (holder, extents) in &mut self.by_holder {
+            if extents.iter().any(|extent| is_meant(extent) && extent.conflicts(&other)) {
+                let rest = |extent: LockExtent| if is_meant(&extent) { extent.without(&other) } else { vec![extent] };
+                *extents = std::mem::take(extents).into_iter().flat_map(rest).collect();
+                changed.push((*holder, extents.clone()));
             }
         }
-        let needs = |locked: &Extents, cover: &Extents, hold: &Hold| {
-            let mut needs = within(locked, &hold.ranges);
-            within(cover, &hold.ranges).from(0).for_each(|covered| needs.remove(covered));
-            needs
-        };
-        let needs = |(holder, hold): (&u64, &Hold)| {
-            (*holder, [needs(&self.exclusive, &strong, hold), needs(&self.shared, &any, hold)])
-        };
-        unfit.into_iter().map(needs).collect()
-    }
-
-    /// True if all of a hold is locked, in its mode.
-    fn fits(&self, hold: &Hold) -> bool {
-        let locked = if hold.mode == LockMode::Exclusive { &self.exclusive } else { &self.shared };
-        within(locked, &hold.ranges).blocks() == hold.ranges.iter().map(|range| range.count).sum::<u64>()
-    }
-
-    /// The numbers of the holds.
-    pub fn holders(&self) -> impl Iterator<Item = u64> + '_ {
-        self.holds.keys().copied()
-    }
-
-    /// The number of holds and of runs that are locked.
-    pub fn len(&self) -> usize {
-        self.holds.len() + self.shared.len() + self.exclusive.len()
-    }
-
-    /// True if nothing is locked or held.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn held(&self) -> impl Iterator<Item = BlockRange> + '_ {
-        self.holds.values().flat_map(|hold| hold.ranges.iter().copied())
+        self.by_holder.retain(|_, extents| !extents.is_empty());
+        changed
     }
 }
 
-impl Hold {
-    /// True if it touches the range, and does not allow a lock of this mode.
-    fn is_weak(&self, range: BlockRange, mode: LockMode) -> bool {
-        let touches = self.ranges.iter().any(|held| held.overlaps(range));
-        mode == LockMode::Exclusive && self.mode == LockMode::Shared && touches
-    }
-}
-
-fn within(locked: &Extents, ranges: &[BlockRange]) -> Extents {
-    let mut within = Extents::default();
-    for range in ranges {
-        let locked = locked.from(range.start).take_while(|locked| locked.start < range.end());
-        locked.for_each(|locked| within.insert(locked.intersection(*range)));
-    }
-    within
+fn is_weak(locked: &LockExtent, wanted: &LockExtent) -> bool {
+    locked.conflicts(wanted) && !locked.mode.includes(wanted.mode)
 }

@@ -13,6 +13,8 @@ const LOCKED: HostError = HostError::Files(FilesError::Locked);
 struct Pair {
     bench: Bench,
     handles: BTreeMap<Generation, FileHandle>,
+    /// Locks that the mounts had asked for before.
+    before: u64,
 }
 
 impl Pair {
@@ -21,7 +23,8 @@ impl Pair {
         let inode = bench.create(ONE, "a");
         let hosts = bench.clients.keys().copied().collect::<Vec<_>>();
         let handles = hosts.into_iter().map(|host| (host, bench.open(host, inode))).collect();
-        Pair { bench, handles }
+        let before = bench.server.locks.counters().locks;
+        Pair { bench, handles, before }
     }
 
     fn ask(&mut self, host: Generation, owner: u64, range: Range<u64>, mode: LockMode, wait: bool) -> OpId {
@@ -38,6 +41,11 @@ impl Pair {
         let (handle, owner) = (self.handles[&host], AdvisoryOwner(1));
         let unlocked = self.bench.call(host, FilesRequest::Unlock { handle, owner, range });
         assert_eq!(unlocked, Ok(FilesSuccess::Done));
+    }
+
+    /// How many locks the mounts have asked the server for, on bytes.
+    fn asked(&self) -> u64 {
+        self.bench.server.locks.counters().locks - self.before
     }
 
     fn is_locked(&mut self, host: Generation, range: Range<u64>, mode: LockMode) -> bool {
@@ -163,6 +171,73 @@ fn two_requests_of_one_owner_do_not_wait_for_each_other() {
     pair.bench.unmount_all();
 }
 
+#[test]
+fn a_mount_keeps_what_was_unlocked_until_another_one_wants_it_or_the_file_is_closed() {
+    let mut pair = Pair::new(7);
+    for byte in 0..5 {
+        assert_eq!(pair.lock(ONE, byte..byte + 1, Exclusive), Ok(()));
+        pair.unlock(ONE, byte..byte + 1);
+    }
+    assert_eq!(pair.asked(), 5);
+    for byte in (0..5).chain(0..5) {
+        assert_eq!(pair.lock(ONE, byte..5, Exclusive), Ok(()));
+        let other_owner = pair.ask(ONE, 2, byte..byte + 1, Shared, false);
+        assert_eq!(pair.bench.finish(other_owner), Err(LOCKED));
+        pair.unlock(ONE, 0..5);
+    }
+    assert_eq!(pair.asked(), 5, "all of it was kept");
+    assert_eq!(pair.lock(ONE, 1..4, Exclusive), Ok(()));
+    pair.unlock(ONE, 2..3);
+    assert_eq!(pair.lock(TWO, 2..3, Exclusive), Ok(()), "it was only kept");
+    assert_eq!((pair.lock(TWO, 0..1, Shared), pair.lock(ONE, 0..1, Shared)), (Ok(()), Ok(())));
+    assert_eq!(pair.asked(), 7, "the mount still may share what another one shares");
+    let before = pair.bench.now.time;
+    assert_eq!((pair.lock(TWO, 3..4, Shared), pair.lock(ONE, 2..3, Shared)), (Err(LOCKED), Err(LOCKED)));
+    assert!(pair.bench.now.time.since(before) < Duration::from_millis(5), "the other mount says that it is in use");
+    pair.unlock(ONE, 0..5);
+    pair.bench.cut = Some(ONE);
+    let before = pair.bench.now.time;
+    assert_eq!(pair.lock(TWO, 4..5, Shared), Err(LOCKED), "a silent mount has not given it back");
+    assert!(pair.bench.now.time.since(before) < Duration::from_secs(1));
+    pair.bench.cut = None;
+    for host in [ONE, TWO] {
+        let handle = pair.handles[&host];
+        pair.unlock(host, 0..5);
+        assert_eq!(pair.bench.call(host, FilesRequest::Close { handle }), Ok(FilesSuccess::Done));
+    }
+    pair.bench.pass(Duration::from_secs(2));
+    let advisory = |(_, extent): &(_, braid_wire::LockExtent)| extent.position == braid_wire::ADVISORY_LOCKS;
+    let kept = |host| pair.bench.clients[&host].held_locks().filter(advisory).count();
+    assert_eq!((kept(ONE), kept(TWO)), (0, 0));
+    let recalls = pair.bench.server.locks.counters().recalls;
+    assert_eq!(pair.lock(Generation(3), 0..u64::MAX, Exclusive), Ok(()));
+    assert_eq!(pair.bench.server.locks.counters().recalls, recalls, "nothing had to be given back");
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn owners_that_wait_are_granted_behind_another_mount_that_wants_what_theirs_keeps() {
+    let mut pair = Pair::new(8);
+    assert_eq!(pair.lock(ONE, 0..10, Exclusive), Ok(()));
+    let [before, other_mount, after] = [(ONE, 2), (TWO, 1), (ONE, 3)].map(|(host, owner)| {
+        let op = pair.ask(host, owner, 5..6, Exclusive, true);
+        pair.bench.pass(Duration::from_millis(5));
+        op
+    });
+    pair.unlock(ONE, 0..10);
+    for (index, (op, host, owner)) in [(other_mount, TWO, 1), (before, ONE, 2), (after, ONE, 3)].into_iter().enumerate()
+    {
+        assert_eq!(pair.bench.finish(op), Ok(HostSuccess::Files(FilesSuccess::Done)));
+        pair.bench.pass(Duration::from_millis(5));
+        let ended = [before, other_mount, after].iter().filter(|op| pair.bench.ended.contains_key(op)).count();
+        assert_eq!(ended, 1 + index);
+        let (handle, owner) = (pair.handles[&host], AdvisoryOwner(owner));
+        let unlocked = pair.bench.call(host, FilesRequest::Unlock { handle, owner, range: 0..10 });
+        assert_eq!(unlocked, Ok(FilesSuccess::Done));
+    }
+    pair.bench.unmount_all();
+}
+
 /// What each owner has locked, byte by byte.
 #[derive(Default)]
 struct Model {
@@ -181,7 +256,8 @@ impl Model {
 fn granted_locks_never_conflict() {
     for seed in 0..30 {
         let (mut pair, mut rng, mut model) = (Pair::new(seed), Rng::new(seed), Model::default());
-        pair.bench.network = if seed % 2 == 0 { GOOD } else { BAD };
+        let is_bad = seed % 2 == 1;
+        pair.bench.network = if is_bad { BAD } else { GOOD };
         for step in 0..80 {
             let (host, owner) = (Generation(rng.between(1, 3) as u32), rng.between(1, 2));
             let start = rng.below(20);
@@ -197,7 +273,11 @@ fn granted_locks_never_conflict() {
                             assert!(!model.conflicts(key, &range, mode), "seed {seed}, step {step}: {key:?} {range:?}");
                             model.locked.entry(key).or_default().extend(range.map(|byte| (byte, mode)));
                         }
-                        Err(error) => assert_eq!(error, LOCKED, "seed {seed}"),
+                        Err(error) => {
+                            assert_eq!(error, LOCKED, "seed {seed}");
+                            let is_right = is_bad || model.conflicts(key, &range, mode);
+                            assert!(is_right, "seed {seed}, step {step}: {key:?} {range:?} is only kept elsewhere");
+                        }
                     }
                 }
                 3 => {
@@ -218,6 +298,7 @@ fn granted_locks_never_conflict() {
                     let conflicts = model.conflicts(key, &range, mode);
                     let is_free = tested == Ok(FilesSuccess::Tested { is_locked: false });
                     assert!(!(is_free && conflicts), "seed {seed}, step {step}: {key:?} {range:?}");
+                    assert!(is_bad || is_free || conflicts, "seed {seed}, step {step}: {key:?} {range:?}");
                 }
             }
         }

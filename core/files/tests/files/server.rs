@@ -25,7 +25,7 @@ const LOCKS: NodeId = NodeId::LockServer(LockServerId(0));
 const EXISTENCE: u16 = 1;
 
 pub struct Server {
-    locks: LockServer,
+    pub locks: LockServer,
     disk: MemoryDisk,
     start: Generation,
     map: BTreeMap<Key, Bytes>,

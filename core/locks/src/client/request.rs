@@ -97,10 +97,6 @@ impl Request {
         matches!(self.state, RequestState::Held | RequestState::Reasserting)
     }
 
-    pub fn is_being_released(&self, object: ObjectId) -> bool {
-        self.state == RequestState::Releasing && self.object == object
-    }
-
     /// True if no message about it is outstanding: it is cached and held.
     pub fn is_settled(&self) -> bool {
         self.state == RequestState::Held && self.cached()

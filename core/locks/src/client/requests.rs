@@ -51,7 +51,7 @@ impl LockClient {
         impatient: bool,
     ) {
         let held = &self.holders[&holder];
-        let (object, retention, mut over) = (held.object, held.retention, held.over.clone());
+        let (object, retention, mut over) = (held.object, held.retention, Vec::new());
         if retention == Retention::Cached {
             self.drop_conflicting(server, object, &extents);
         } else if retention.caches() {
@@ -95,12 +95,9 @@ impl LockClient {
         let command = match (request.state, request.term(heard)) {
             (RequestState::Held, _) => return,
             (RequestState::Releasing, _) => LockCommand::Unlock { lock_id },
-            (RequestState::Asked { .. }, LockTerm::Cached) if request.retention.width().is_some() => {
+            (RequestState::Asked { impatient }, LockTerm::Cached) if request.retention.width().is_some() => {
                 let (Foresight { width, ahead }, over) = (request.parts.beyond.clone(), request.over.clone());
-                LockCommand::LockRange { lock_id, object, extents, width, ahead, over }
-            }
-            (RequestState::Asked { .. }, _) if !request.over.is_empty() => {
-                LockCommand::LockOver { lock_id, object, extents, over: request.over.clone() }
+                LockCommand::LockRange { lock_id, object, extents, width, ahead, over, impatient }
             }
             (_, term) => LockCommand::Lock { lock_id, object, extents, term },
         };
@@ -142,12 +139,12 @@ impl LockClient {
             LockReply::GrantedRange { lock_id, extents, waited } => {
                 self.on_granted(cx, server, lock_id, Some(extents), waited);
             }
-            LockReply::Recall { wanted } => self.on_recall(cx, server, wanted),
+            LockReply::Recall { wanted, asks } => self.on_recall(cx, server, wanted, asks),
             LockReply::RecallGroup { object, extents } => {
                 let held = self.in_parts(server, object, &extents).into_iter();
                 let wanted: Vec<_> = held.map(|lock_id| LockPart { lock_id, extents: extents.clone() }).collect();
                 self.counters.vain_recalls += u64::from(wanted.is_empty());
-                self.on_recall(cx, server, wanted);
+                self.on_recall(cx, server, wanted, false);
             }
             LockReply::Unlocked { lock_id } => {
                 let released = |held: &Request| (held.server, held.state) == (server, RequestState::Releasing);
@@ -307,7 +304,7 @@ impl LockClient {
 
     /// Drops idle cached locks of this host that a new request would conflict with, so that the server need not revoke
     /// them.
-    fn drop_conflicting(&mut self, server: LockServerId, object: ObjectId, extents: &[LockExtent]) {
+    pub(super) fn drop_conflicting(&mut self, server: LockServerId, object: ObjectId, extents: &[LockExtent]) {
         for number in self.cache.conflicting((server, object), extents) {
             let request = &self.requests[&number];
             if request.users.is_empty() && request.state == RequestState::Held {
@@ -478,9 +475,9 @@ impl LockClient {
         }
     }
 
-    /// Other hosts want parts of locks.
-    pub(super) fn on_recall(&mut self, cx: &mut Ctx, server: LockServerId, wanted: Vec<LockPart>) {
-        let mut rest = Vec::new();
+    /// Other hosts want parts of locks. `asks`: the server wants to know at once what of it is in use.
+    pub(super) fn on_recall(&mut self, cx: &mut Ctx, server: LockServerId, wanted: Vec<LockPart>, asks: bool) {
+        let (mut rest, mut in_use) = (Vec::new(), Vec::new());
         for LockPart { lock_id, extents } in wanted {
             self.counters.revocations += 1;
             let Some(request) = self.requests.get_mut(&lock_id) else {
@@ -509,9 +506,12 @@ impl LockClient {
                 false => self.update_cache(lock_id),
             }
             rest.extend(self.shrink(lock_id));
+            in_use.extend(self.in_use(lock_id).filter(|part| asks && !part.extents.is_empty()));
         }
-        for rest in rest.chunks(LOCK_PARTS_MAX) {
-            self.tell(cx, server, LockCommand::Shrink { rest: rest.to_vec() });
+        let mut rest = rest.chunks(LOCK_PARTS_MAX);
+        while let Some(rest) = rest.next().or((!in_use.is_empty()).then_some(&[])) {
+            let in_use = std::mem::take(&mut in_use);
+            self.tell(cx, server, LockCommand::Shrink { rest: rest.to_vec(), in_use });
         }
     }
 
@@ -519,7 +519,7 @@ impl LockClient {
     pub(super) fn give_back_recalled(&mut self, cx: &mut Ctx, number: u64) {
         let server = self.requests[&number].server;
         if let Some(rest) = self.shrink(number) {
-            self.tell(cx, server, LockCommand::Shrink { rest: vec![rest] });
+            self.tell(cx, server, LockCommand::Shrink { rest: vec![rest], in_use: Vec::new() });
         }
     }
 
@@ -552,6 +552,14 @@ impl LockClient {
         let request = self.requests.get_mut(&number).expect("just seen");
         (request.extents, request.parts.recalled) = (rest.clone(), stays);
         Some(LockPart { lock_id: number, extents: rest })
+    }
+
+    /// What was recalled of a lock that is held, and is in use.
+    fn in_use(&self, number: u64) -> Option<LockPart> {
+        let request = self.requests.get(&number).filter(|request| request.is_held())?;
+        let is_used = |extent: &LockExtent| !self.users_of(number, &[*extent]).is_empty();
+        let recalled = request.parts.recalled.iter().copied().filter(is_used);
+        Some(LockPart { lock_id: number, extents: recalled.take(LOCK_PART_EXTENTS_MAX).collect() })
     }
 
     /// The users of a lock that hold what conflicts with these extents, among the holders here.

@@ -24,10 +24,11 @@ pub struct Wanted {
     pub unit_blocks: u64,
     /// What becomes of the locks after their holder.
     pub retention: Retention,
-    /// Whether a server refuses locks that it can't grant soon. Cached locks are waited for.
+    /// Whether a server refuses locks that it can't grant soon, and this host those that its other holders have. Locks that are cached as a
+    /// whole are waited for.
     pub is_impatient: bool,
-    /// Other holders of the part, whose locks on the object do not count: the locks are granted over them. Locks that are released with their
-    /// holder are granted at once or not at all, and there is one lock server; locks that are kept in parts are waited for. Empty: the usual.
+    /// Of locks that are kept in parts: other holders of the part, whose locks on the object do not count. The locks are granted over them;
+    /// if they are wanted impatiently, before those that wait for these others.
     pub over: Vec<u64>,
 }
 

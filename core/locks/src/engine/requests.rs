@@ -9,6 +9,7 @@ use crate::table::{LockState, LockTable, Locked};
 use braid_base::{BLOCK_BYTES, Callbacks, Generation, ObjectId, Time, limits};
 use braid_wire::{LOCK_PART_EXTENTS_MAX, LockExtent, LockPart, LockTerm};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// What becomes of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub enum Acceptance {
     InProgress,
     /// There is no room for it.
     NoRoom,
-    /// Another host holds a lock that conflicts with it.
+    /// A lock that is reasserted conflicts with one that another host holds.
     Conflicts,
 }
 
@@ -66,24 +67,6 @@ impl LockEngine {
         drop_deferred(session, &mut self.extents, name.lock_id);
         self.add_held(now, name, (cached, asked.in_parts), asked.extents.len());
         self.events.push_back(EngineEvent::Granted { name, waited: false });
-        Acceptance::Accepted
-    }
-
-    /// A request for a lock over others of its host, which is granted at once or not at all. It overtakes requests that wait for these others.
-    pub fn ask_over(&mut self, now: Time, name: LockName, asked: &LockDetails, over: &[u64]) -> Acceptance {
-        if self.table.state(name).is_some() || !self.has_room(&self.sessions[&name.host], asked.extents.len()) {
-            return Acceptance::NoRoom;
-        }
-        let belongs = |other: LockName| other.host == name.host && over.contains(&other.lock_id);
-        if !self.table.hold_beside(name, asked.object, &asked.extents, belongs) {
-            return Acceptance::Conflicts;
-        }
-        self.add_held(now, name, (false, false), asked.extents.len());
-        self.events.push_back(EngineEvent::Granted { name, waited: false });
-        // It is held before requests that wait for the others.
-        if self.table.wanted(name) {
-            self.want_back(now, &[name], None);
-        }
         Acceptance::Accepted
     }
 
@@ -150,8 +133,11 @@ impl LockEngine {
             }
         }
         let belongs = |other: LockName| other.host == name.host && asked.over.contains(&other.lock_id);
+        let passes = asked.impatient && !asked.over.is_empty();
         let locked = if asked.over.is_empty() {
             self.table.lock(name, asked.object, &asked.extents)
+        } else if passes && self.table.hold_beside(name, asked.object, &asked.extents, belongs) {
+            Locked::Granted
         } else {
             self.table.lock_beside(name, asked.object, &asked.extents, belongs)
         };
@@ -162,11 +148,20 @@ impl LockEngine {
         let held = HeldLock { cached, waited, in_parts: asked.in_parts, extents, since: now };
         session.lock_ids.insert(name.lock_id, held);
         match locked {
-            Locked::Granted => self.events.push_back(EngineEvent::Granted { name, waited }),
+            Locked::Granted => {
+                self.events.push_back(EngineEvent::Granted { name, waited });
+                // It may have passed requests that wait.
+                if passes && self.table.wanted(name) {
+                    self.want_back(now, &[name], None);
+                }
+            }
             Locked::Waits { blockers } => {
                 self.events.push_back(EngineEvent::Waits(name));
-                if asked.term == (LockTerm::Transaction { impatient: true }) {
-                    self.timers.set(EngineTimer::Impatient(name), now.after(self.settings.lock_timeout));
+                if asked.impatient {
+                    // What is kept and not in use comes back, even if the first recall is lost.
+                    let recalls = if asked.in_parts { self.settings.resend_min } else { Duration::ZERO };
+                    let until = now.after(self.settings.lock_timeout + recalls);
+                    self.timers.set(EngineTimer::Impatient(name), until);
                 }
                 self.want_back(now, &blockers, Some(name));
             }
@@ -256,6 +251,21 @@ impl LockEngine {
         true
     }
 
+    /// The host uses these extents of a lock that others want: requests that are impatient need not wait for them.
+    pub fn refuse_impatient(&mut self, now: Time, name: LockName, in_use: &[LockExtent]) {
+        for (by, extent) in self.table.wanted_extents(name) {
+            // One that shares may be granted what one that does not has to wait for.
+            if in_use.contains(&extent) && self.is_impatient(by) {
+                self.on_impatient(now, by);
+            }
+        }
+    }
+
+    /// True if this request waits for a limited time.
+    fn is_impatient(&self, name: LockName) -> bool {
+        self.timers.deadline_of(EngineTimer::Impatient(name)).is_some()
+    }
+
     /// Releases all locks of a host at once, so that none of its requests is granted by the release of another of its
     /// locks.
     pub(super) fn give_back_all(&mut self, now: Time, host: Generation) {
@@ -298,20 +308,23 @@ impl LockEngine {
         let of_hosts =
             lock_ids.chunk_by(|one, other| one.host == other.host).filter(|names| names[0].host != LockEngine::OWN);
         let in_groups = self.settings.callbacks == Callbacks::Group;
+        let is_impatient = by.is_some_and(|by| self.is_impatient(by));
         let mut of_groups = Vec::new();
         for of_host in of_hosts {
             let host = of_host[0].host;
             let session = self.sessions.get_mut(&host).expect("a host that holds a lock has a session");
             session.wanted_at = Some(now);
             let is_new = |lock_id: &u64| {
-                let wants_more =
-                    || by.is_none_or(|by| wants_more(&self.table, by, LockName { host, lock_id: *lock_id }));
+                let wants_more = || {
+                    is_impatient
+                        || by.is_none_or(|by| wants_more(&self.table, by, LockName { host, lock_id: *lock_id }))
+                };
                 session.wanted.insert(*lock_id) || (session.lock_ids[lock_id].in_parts && wants_more())
             };
             let new = of_host.iter().map(|name| name.lock_id).filter(is_new);
             let new: Vec<_> = new.collect();
             let cached = new.into_iter().filter(|lock_id| session.lock_ids[lock_id].cached);
-            let is_of_group = |lock_id: &u64| in_groups && session.lock_ids[lock_id].in_parts;
+            let is_of_group = |lock_id: &u64| in_groups && !is_impatient && session.lock_ids[lock_id].in_parts;
             let (by_group, by_name): (Vec<_>, Vec<_>) = cached.partition(is_of_group);
             of_groups.extend(by_group.into_iter().map(|lock_id| LockName { host, lock_id }));
             if self.timers.deadline_of(EngineTimer::Revoke(host)).is_none() {
@@ -367,9 +380,14 @@ impl LockEngine {
             let extents = wanted.into_iter().map(|(_, extent)| extent).take(LOCK_PART_EXTENTS_MAX);
             LockPart { lock_id, extents: extents.collect() }
         };
+        let is_asked = |lock_id: &u64| {
+            let wanted = self.table.wanted_extents(LockName { host, lock_id: *lock_id });
+            wanted.into_iter().any(|(by, _)| self.is_impatient(by))
+        };
+        let asks = in_parts.iter().any(is_asked);
         let parts: Vec<_> = in_parts.into_iter().map(part).filter(|part| !part.extents.is_empty()).collect();
         if !parts.is_empty() {
-            self.events.push_back(EngineEvent::Recall { host, wanted: parts });
+            self.events.push_back(EngineEvent::Recall { host, wanted: parts, asks });
         }
     }
 

@@ -39,16 +39,19 @@ impl Story {
                 let rest: Vec<_> = rest.chunks(3).flat_map(extents_of).collect();
                 assert!(self.engine.shrink(self.now, name_of(lock), &rest));
             }
+            ["used", lock, ref extents @ ..] => {
+                self.engine.refuse_impatient(self.now, name_of(lock), &extents_of(extents));
+            }
             ["back", lock] => match name_of(lock) {
                 LockName { host: LockEngine::OWN, lock_id } => self.engine.unlock_own(self.now, lock_id),
                 name => assert!(self.engine.give_back(self.now, name)),
             },
             [lock, mode, start, count, ref term @ ..] => {
                 let extents = extents_of(&[mode, start, count]);
+                let impatient = words.contains(&"impatient");
                 let term = match term {
                     ["cached"] | ["parts", ..] => LockTerm::Cached,
-                    ["impatient"] => IMPATIENT,
-                    _ => PATIENT,
+                    _ => LockTerm::Transaction { impatient },
                 };
                 let after = |what| words.iter().position(|word| *word == what).map(|at| words[at + 1]);
                 let in_parts = words.contains(&"parts");
@@ -62,7 +65,14 @@ impl Story {
                     }
                     name => {
                         self.in_parts.extend(in_parts.then_some(name));
-                        let asked = LockDetails { object: OBJECT, extents, term, in_parts, width, ahead, over };
+                        let asked = LockDetails {
+                            in_parts,
+                            width,
+                            ahead,
+                            over,
+                            impatient,
+                            ..LockDetails::whole(OBJECT, extents, term)
+                        };
                         assert_eq!(self.engine.ask(self.now, name, asked, true), Acceptance::Accepted);
                     }
                 }
@@ -123,9 +133,10 @@ fn shown(told: &Story, event: EngineEvent) -> String {
         EngineEvent::Waits(lock) => format!("{} waits", name(lock)),
         EngineEvent::TimedOut(lock) => format!("{} is refused", name(lock)),
         EngineEvent::Revoke { host: of, lock_ids } => format!("revoke {}{lock_ids:?}", host(of)),
-        EngineEvent::Recall { host: of, wanted } => {
+        EngineEvent::Recall { host: of, wanted, asks } => {
             let part = |part: &LockPart| format!("{}{}: {}", host(of), part.lock_id, extents_shown(&part.extents));
-            format!("recall {}", wanted.iter().map(part).collect::<Vec<_>>().join(", "))
+            let asked = if asks { "recall and ask" } else { "recall" };
+            format!("{asked} {}", wanted.iter().map(part).collect::<Vec<_>>().join(", "))
         }
         EngineEvent::RecallGroup { host: of, extents, .. } => {
             format!("recall {}: {}", host(of), extents_shown(&extents))
@@ -298,6 +309,31 @@ fn hosts_that_keep_cached_locks_which_others_want_are_doomed_unless_they_are_par
         ("live 58", "revoke a[2, 3]"),
         ("pardon", ""),
         ("live 62", "revoke a[2, 3], doom a KeepsLocks"),
+    ]);
+}
+
+#[test]
+fn an_impatient_lock_of_ranges_passes_those_that_wait_and_is_refused_for_what_is_in_use() {
+    tell(&[
+        ("a1 S 0 8 parts 0", "a1 S 0 8"),
+        ("b1 S 7 4 parts 0", "b1 S 7 4"),
+        ("c1 X 0 2 parts 0", "c1 waits, recall a1: X 0 2"),
+        ("a2 X 0 7 parts 0 impatient over a1", "a2 X 0 7, recall a2: X 0 2"),
+        ("a3 X 7 1 parts 0 impatient over a1", "a3 waits, recall and ask b1: X 7 1"),
+        ("used b1 X 7 1", "a3 is refused"),
+        // What is only kept is given back. That something else is in use changes nothing.
+        ("a4 X 7 1 parts 0 impatient over a1", "a4 waits, recall and ask b1: X 7 1"),
+        ("used b1 S 7 1", ""),
+        ("shrink b1 S 8 3", "a4 X 7 1 at last"),
+        // Each impatient request is told of, though others wait for the same.
+        ("b2 X 7 1 parts 0", "b2 waits, recall a1: X 7 1 X 0 2, a4: X 7 1"),
+        ("c2 X 7 1 parts 0 impatient", "c2 waits, recall and ask a1: X 7 1 X 0 2 X 7 1, a4: X 7 1 X 7 1"),
+        ("used a4 X 7 1", "c2 is refused"),
+        ("back b2", ""),
+        ("c3 S 7 1 parts 0 impatient", "c3 waits, recall and ask a4: S 7 1"),
+        ("pass 500", "recall and ask a1: X 0 2, a2: X 0 2, a4: S 7 1"),
+        ("pass 49", ""),
+        ("pass 1", "c3 is refused"),
     ]);
 }
 

@@ -93,36 +93,6 @@ fn cached_locks_are_revoked_until_they_are_returned() {
 }
 
 #[test]
-fn a_lock_over_others_of_its_host_is_granted_at_once_or_refused() {
-    let mut bench = Bench::new();
-    let over = |bench: &mut Bench, lock_id, range, over: &[u64]| {
-        let extents = extents(Exclusive, &[range]);
-        bench.say(ONE, LockCommand::LockOver { lock_id, object: OBJECT, extents, over: over.to_vec() });
-        bench.hear(ONE)
-    };
-    let refused = |lock_id| Some(LockReply::Refused { lock_id, refusal: LockRefusal::Timeout });
-    bench.lock(ONE, 1, Shared, (0, 8), PATIENT);
-    bench.lock(ONE, 2, Shared, (4, 8), PATIENT);
-    bench.lock(TWO, 1, Shared, (7, 4), PATIENT);
-    bench.lock(THREE, 1, Exclusive, (0, 2), PATIENT);
-    for host in [ONE, ONE, TWO] {
-        assert_eq!(bench.hear(host).map(|reply| matches!(reply, LockReply::Granted { .. })), Some(true));
-    }
-    assert_eq!(over(&mut bench, 3, (4, 1), &[1]), refused(3), "the other lock of the host is not named");
-    assert_eq!(over(&mut bench, 3, (4, 4), &[1, 2]), refused(3), "another host has a block");
-    assert_eq!(over(&mut bench, 3, (0, 7), &[1, 2]), granted(3, false), "who waits is passed");
-    assert_eq!(over(&mut bench, 3, (0, 7), &[1, 2]), granted(3, false));
-    bench.unlock(ONE, 1);
-    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (unlocked(1), None));
-    bench.lock(TWO, 2, Shared, (4, 1), IMPATIENT);
-    assert_eq!(bench.hear(TWO), None, "the lock is exclusive");
-    bench.unlock(ONE, 3);
-    let heard = [ONE, THREE, TWO].map(|host| bench.hear(host));
-    assert_eq!(heard, [unlocked(3), granted(1, true), granted(2, true)]);
-    assert_eq!(bench.server.engine().lock_ids().count(), 4);
-}
-
-#[test]
 fn locks_over_each_other_are_reported_to_a_restarted_server() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Shared, (0, 8), PATIENT);
@@ -133,8 +103,10 @@ fn locks_over_each_other_are_reported_to_a_restarted_server() {
         bench.say_to(old, ONE, LockCommand::Lock { lock_id, object: OBJECT, extents, term });
         assert_eq!(bench.hear(ONE), granted(lock_id, false));
     }
-    let extents = extents(Exclusive, &[(20, 1)]);
-    bench.say_to(old, ONE, LockCommand::LockOver { lock_id: 3, object: OBJECT, extents, over: vec![1] });
+    let (extents, over) = (extents(Exclusive, &[(20, 1)]), vec![1]);
+    let (width, ahead, impatient) = (0, Vec::new(), true);
+    let command = LockCommand::LockRange { lock_id: 3, object: OBJECT, extents, width, ahead, over, impatient };
+    bench.say_to(old, ONE, command);
     assert_eq!(
         bench.hear(ONE),
         Some(LockReply::Heartbeat { sent: Time(0) }),

@@ -210,8 +210,8 @@ fn sequences_and_strides_are_foreseen_until_another_host_wants_some_of_it() {
     };
     let recall = |owner: &mut Owner, lock_id, start| {
         let extents = extents(LockMode::Exclusive, &[(start, 1)]);
-        owner.hears(LockReply::Recall { wanted: vec![LockPart { lock_id, extents }] });
-        let [LockCommand::Shrink { rest }] = &owner.sent[..] else { panic!("{:?}", owner.sent) };
+        owner.hears(LockReply::Recall { wanted: vec![LockPart { lock_id, extents }], asks: false });
+        let [LockCommand::Shrink { rest, .. }] = &owner.sent[..] else { panic!("{:?}", owner.sent) };
         rest[0].extents.iter().map(|extent| (extent.range.start, extent.range.count)).collect::<Vec<_>>()
     };
     let mut widths = Vec::new();
