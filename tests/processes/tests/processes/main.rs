@@ -30,6 +30,7 @@ mod nodes; // nodes that are killed or suspended, whose port is taken, or whose 
 mod objects; // objects and attributes, from the shell and from programs; devices that are killed meanwhile
 mod orderings; // changes of a volume's ordering under load; lock servers that are killed
 mod parity_sites; // parity that devices compute: its site changes under load while devices are killed; maps of writes
+mod ping_pong; // bytes of a file that programs lock in a circle, on one mount and on two
 mod prelude; // the imports that most of these tests share
 mod random_operations; // random operations on a file through two mounts, compared with one in memory
 mod range_locks; // locks of ranges on several hosts, while holders and lock servers die
