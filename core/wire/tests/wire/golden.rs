@@ -199,7 +199,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("ShardBody", "0a 01".into(), 5),
         ("ShardQuestion", format!("0a 01 02 05000000 {TICKET}"), 4),
         ("ShardReply", format!("0a 01 03 05000000 {TICKET} 01"), 3),
-        ("LockCommand", LOCK_REQUEST.into(), 7),
+        ("LockCommand", LOCK_REQUEST.into(), 8),
         ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 4),
         ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),
         ("LockReply", LOCK_ANSWER.into(), 10),
@@ -213,7 +213,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
     for (what, before, choices) in places {
         for byte in 0..=255 {
             let decoded = Frame::decode(seal(&[&hex(&before)[..], &[byte]].concat(), &[]));
-            let abandoned = what == "Task" && byte == 5;
+            let abandoned = [("Task", 5), ("LockCommand", 5)].contains(&(what, byte));
             let known = (1..=choices).contains(&byte) && !abandoned;
             assert_eq!(decoded != Err(WireError::BadValue { what }), known, "{what} {byte}: {decoded:?}");
         }
