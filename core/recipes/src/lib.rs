@@ -15,6 +15,7 @@
 //! | [`list`] | a linked list without locks |
 //! | [`queue`] | a work queue, each item claimed by one consumer at a time |
 //! | `request_builder` | building requests, and interpreting their answers |
+//! | `requester` | making requests: repeated if they are not answered |
 //! | `cas_loop`, `hold_word` | compare-and-swap loops on one attribute; the attribute of a number and at most one holder |
 
 mod cas_loop;
@@ -30,5 +31,6 @@ pub mod lock;
 pub mod procedure;
 pub mod queue;
 mod request_builder;
+mod requester;
 
 pub use procedure::{Answer, Next, Operation, Procedure, RequestFailure};

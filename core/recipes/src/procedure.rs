@@ -2,10 +2,17 @@
 //!
 //! A procedure has no socket and no clock. Its driver sends the requests, waits, and passes the time and the answers to the procedure.
 //! Dropping a procedure is like a crash at that step: its last request may still be executed.
+//!
+//! Operations are written as `async` functions with an [`Asker`], and their only await point is [`Asker::want`]. No executor runs them:
+//! [`Procedure::resume`] polls the function once, up to its next request. So an operation stays a pure function of what its driver passes.
 
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectFailure, ObjectRequest};
 use bytes::Bytes;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// An operation in progress.
@@ -28,6 +35,86 @@ impl<P: Procedure, U, F: FnMut(P::Output) -> U> Procedure for Mapped<P, F> {
 
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<U> {
         self.0.resume(now, rng, answer).map(&mut self.1)
+    }
+}
+
+/// The operation that an async function describes.
+pub(crate) fn operation<T, F>(function: impl FnOnce(Asker) -> F) -> Operation<T>
+where
+    F: Future<Output = T> + Send + 'static,
+{
+    let exchange = Exchange { now: Time(0), rng: Rng::new(0), answer: None, wanted: None };
+    let asker = Asker(Arc::new(Mutex::new(exchange)));
+    Box::new(Written { function: Box::pin(function(asker.clone())), asker })
+}
+
+/// The handle by which an operation makes requests.
+#[derive(Clone)]
+pub(crate) struct Asker(Arc<Mutex<Exchange>>);
+
+/// What a driver and its operation pass to each other.
+struct Exchange {
+    now: Time,
+    /// The driver's random source, while the operation is polled.
+    rng: Rng,
+    answer: Option<Answer>,
+    wanted: Option<Next<Infallible>>,
+}
+
+impl Asker {
+    /// The time of the last answer.
+    pub(crate) fn now(&self) -> Time {
+        self.exchange().now
+    }
+
+    /// Draws from the random source.
+    pub(crate) fn draw<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
+        draw(&mut self.exchange().rng)
+    }
+
+    /// Makes a request, or waits, and returns the answer. The only await point of all operations.
+    pub(crate) async fn want(&self, next: Next<Infallible>) -> Answer {
+        {
+            let mut exchange = self.exchange();
+            (exchange.wanted, exchange.answer) = (Some(next), None);
+        }
+        std::future::poll_fn(|_| self.exchange().answer.take().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    pub(crate) async fn sleep(&self, span: Duration) {
+        self.want(Next::Sleep(span)).await;
+    }
+
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.0.lock().expect("the driver and its operation take turns")
+    }
+}
+
+struct Written<F> {
+    function: Pin<Box<F>>,
+    asker: Asker,
+}
+
+impl<F: Future> Procedure for Written<F> {
+    type Output = F::Output;
+
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<F::Output> {
+        {
+            let mut exchange = self.asker.exchange();
+            (exchange.now, exchange.answer) = (now, Some(answer));
+            std::mem::swap(&mut exchange.rng, rng);
+        }
+        let polled = self.function.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let mut exchange = self.asker.exchange();
+        std::mem::swap(&mut exchange.rng, rng);
+        match polled {
+            Poll::Ready(output) => Next::Done(output),
+            Poll::Pending => exchange
+                .wanted
+                .take()
+                .expect("an operation waits for its own requests only")
+                .map(|never| match never {}),
+        }
     }
 }
 

@@ -1,17 +1,17 @@
-//! Functions that all structures use: they build requests, interpret answers, and repeat requests that were not answered.
+//! Functions that all structures use: they build requests and interpret answers.
 //!
 //! All comparisons are strict: an undefined attribute equals only a value of no bytes. So no structure restores an attribute that another
 //! client has removed.
 
-use crate::procedure::{Answer, Next, Operation, Procedure, RequestFailure};
-use braid_base::{ObjectId, Rng, Time};
+use crate::procedure::RequestFailure;
+use braid_base::ObjectId;
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute,
     Undefined, When,
 };
 use bytes::Bytes;
-use std::time::Duration;
 
+#[derive(Clone)]
 pub(crate) struct RequestBuilder {
     object: ObjectId,
     commands: Vec<ObjectCommand>,
@@ -99,10 +99,6 @@ impl RequestBuilder {
     pub(crate) fn request(self) -> ObjectRequest {
         ObjectRequest { commands: self.commands }
     }
-
-    pub(crate) fn done<T>(self) -> Next<T> {
-        Next::ask(self.request())
-    }
 }
 
 /// A command part that sets an attribute.
@@ -169,154 +165,3 @@ impl Results {
 
 /// The attributes do not contain what the structure stores there.
 pub(crate) const DAMAGED: RequestFailure = RequestFailure::Refused(ObjectFailure::Lost);
-
-/// How often a device may refuse because it is busy, or not answer in time, before an operation fails.
-const TRIES_MAX: u32 = 8;
-
-/// If the device has no room for a wait, the operation sleeps for up to this many milliseconds instead.
-const INSTEAD_OF_WAITING_MS: u64 = 50;
-
-/// The next step, or why there is none.
-pub(crate) type Step<T> = Result<Next<T>, RequestFailure>;
-
-/// The steps of an operation that makes one request after the other.
-pub(crate) trait Steps: Send + 'static {
-    /// The result.
-    type Output;
-
-    /// The next step after an answer; none at the beginning, after a wait, and if a request that changes nothing was not answered.
-    fn step(&mut self, now: Time, rng: &mut Rng, results: Option<Results>) -> Step<Self::Output>;
-
-    /// The request that finds out whether the last one has taken effect; none if that one was not to take effect.
-    fn inquiry(&mut self) -> Option<RequestBuilder> {
-        None
-    }
-
-    /// The next step after the answer to the inquiry; an error if the operation is still in doubt.
-    fn found_out(&mut self, _: Time, _: &mut Rng, _: Results) -> Result<Step<Self::Output>, RequestFailure> {
-        unreachable!("nothing was inquired")
-    }
-
-    /// A request is sent, perhaps again; or a wait begins. Returns how long to wait for the answer to a request.
-    fn on_sent(&mut self, _now: Time) -> Duration {
-        Duration::MAX
-    }
-
-    /// The result after a failure. `in_doubt`: it is unknown whether the operation has taken effect.
-    fn fails(&mut self, failure: RequestFailure, in_doubt: bool) -> Result<Self::Output, RequestFailure> {
-        Err(if in_doubt { RequestFailure::Unknown } else { failure })
-    }
-}
-
-/// The operation with the steps that `begin` makes when it begins, since they contain random numbers.
-pub(crate) fn operation<S: Steps>(
-    begin: impl FnOnce(Time, &mut Rng) -> Result<S, RequestFailure> + Send + 'static,
-) -> Operation<Result<S::Output, RequestFailure>> {
-    Box::new(Retried { begin: Some(begin), steps: None, last: Last::Nothing, busy: 0, unknown: 0, in_doubt: false })
-}
-
-/// Steps in progress. Without an answer, a request is repeated a limited number of times.
-struct Retried<B, S> {
-    begin: Option<B>,
-    steps: Option<S>,
-    last: Last,
-    busy: u32,
-    unknown: u32,
-    in_doubt: bool,
-}
-
-/// The last step of an operation.
-#[derive(Clone, Debug, Default)]
-enum Last {
-    #[default]
-    Nothing,
-    Asked(ObjectRequest),
-    Awaited,
-    /// It sleeps before this request is repeated, since the device was busy.
-    Again(ObjectRequest),
-}
-
-impl<B, S> Procedure for Retried<B, S>
-where
-    B: FnOnce(Time, &mut Rng) -> Result<S, RequestFailure>,
-    S: Steps,
-{
-    type Output = Result<S::Output, RequestFailure>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        let mut steps = match (self.begin.take(), self.steps.take()) {
-            (Some(begin), _) => match begin(now, rng) {
-                Ok(steps) => steps,
-                Err(failure) => return Next::Done(Err(failure)),
-            },
-            (None, steps) => steps.expect("a procedure that has ended is not resumed"),
-        };
-        let next = self.advance(&mut steps, now, rng, answer);
-        let patience = steps.on_sent(now);
-        let next = match next {
-            Ok(Next::Ask { .. }) if patience.is_zero() => Next::Done(Err(RequestFailure::Unknown)),
-            Ok(Next::Ask { request, .. }) => Next::Ask { request, patience },
-            Ok(next) => next.map(Ok),
-            Err(failure) => Next::Done(steps.fails(failure, self.in_doubt)),
-        };
-        self.steps = Some(steps);
-        next
-    }
-}
-
-impl<B, S: Steps> Retried<B, S> {
-    fn advance(&mut self, steps: &mut S, now: Time, rng: &mut Rng, answer: Answer) -> Step<S::Output> {
-        let next = match (answer, std::mem::take(&mut self.last)) {
-            (Answer::None, Last::Again(request)) => Next::ask(request),
-            (Answer::None | Answer::Value(_), _) => steps.step(now, rng, None)?,
-            (Answer::Results(results), _) => {
-                (self.busy, self.unknown) = (0, 0);
-                if self.in_doubt {
-                    let step = steps.found_out(now, rng, Results(results))?;
-                    self.in_doubt = false;
-                    step?
-                } else {
-                    steps.step(now, rng, Some(Results(results)))?
-                }
-            }
-            (Answer::RequestFailure(failure), last) => {
-                if let Some(sleep) = self.pause(rng, failure, last)? {
-                    return Ok(Next::Sleep(sleep));
-                }
-                let inquiry = steps.inquiry();
-                self.in_doubt |= inquiry.is_some();
-                inquiry.map_or_else(|| steps.step(now, rng, None), |inquiry| Ok(inquiry.done()))?
-            }
-        };
-        match &next {
-            Next::Ask { request, .. } => self.last = Last::Asked(request.clone()),
-            Next::Await { .. } => self.last = Last::Awaited,
-            _ => {}
-        }
-        Ok(next)
-    }
-
-    /// How long to sleep before a retry; none if the operation continues without an answer.
-    fn pause(
-        &mut self,
-        rng: &mut Rng,
-        failure: RequestFailure,
-        last: Last,
-    ) -> Result<Option<Duration>, RequestFailure> {
-        match (failure, last) {
-            (RequestFailure::Refused(ObjectFailure::Busy), Last::Asked(request)) if self.busy < TRIES_MAX => {
-                self.busy += 1;
-                self.last = Last::Again(request);
-                Ok(Some(Duration::from_millis(rng.between(1, 1 << self.busy))))
-            }
-            (RequestFailure::Refused(ObjectFailure::Busy), Last::Awaited) => {
-                Ok(Some(Duration::from_millis(rng.between(INSTEAD_OF_WAITING_MS / 5, INSTEAD_OF_WAITING_MS))))
-            }
-            (RequestFailure::Unknown, _) if self.unknown < TRIES_MAX => {
-                self.unknown += 1;
-                Ok(None)
-            }
-            (failure, _) => Err(failure),
-        }
-    }
-}

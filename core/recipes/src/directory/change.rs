@@ -1,23 +1,24 @@
 //! Inserting and removing names. [`directory`](super) describes the algorithm.
 //!
 //! ```text
-//!              ┌───────────────────── another client has the lock ◀────────┐
-//!              ▼                                                           │
-//!   Fast ──▶ consider ──▶ Locking ──▶ hold ──▶ Walking ──▶ Applying ──▶ done
-//!    │ ▲       ▲  │          │          │                     │
-//!    │ └───────┼──┘          │          └─▶ Unlocking ──▶ done (nothing to change)
-//!    │      Looking ◀────────┴─ no answer ────────────────────┘
+//!              ┌───────────────────── another client has the lock ◀─────┐
+//!              ▼                                                        │
+//!   fast ──▶ unlocked ──▶ lock ──▶ locked ──▶ walk ──▶ apply ────────▶ done
+//!    │ ▲       ▲  │         │        │                   │
+//!    │ └───────┼──┘         │        └─▶ unlock ──▶ done (nothing to change)
+//!    │       look ◀─────────┴─ no answer ────────────────┘
 //!    ▼         ▲
-//!   done       └── Waiting, at most until the lock's lease has expired
+//!   done       └── wait, at most until the lock's lease has expired
 //! ```
 
 use super::chain::Chain;
 use super::entry::{Entry, NAME_BYTES_MAX, VERSION_MAX};
 use super::{Directory, NEXT_FREE, linked_at, lock_of, names_at};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Next, Operation, RequestFailure};
-use crate::request_builder::{DAMAGED, RequestBuilder, Results, Step, Steps, operation, set};
-use braid_base::{ObjectId, Rng, Time};
+use crate::procedure::{Operation, RequestFailure};
+use crate::request_builder::{DAMAGED, RequestBuilder, Results, set};
+use crate::requester::{Outcome, Requester, operation};
+use braid_base::{ObjectId, Time};
 use braid_wire::SetAttribute;
 use bytes::Bytes;
 use std::num::NonZeroU32;
@@ -63,8 +64,8 @@ impl Directory {
 }
 
 /// Inserts or removes a name.
-#[derive(Clone, Debug)]
-pub(super) struct Change {
+struct Change {
+    requester: Requester,
     directory: Directory,
     slot: u32,
     name: Bytes,
@@ -83,10 +84,8 @@ pub(super) struct Change {
     others: Option<(Bytes, Time)>,
     /// The lock can be taken: it is free, or its lease has expired.
     expired: bool,
-    asked: Time,
     /// The entry that is being removed, in case the outcome is unknown.
     removing: Option<Entry>,
-    phase: Phase,
 }
 
 #[derive(Clone, Debug)]
@@ -95,23 +94,16 @@ enum Edit {
     Remove(Expected),
 }
 
-#[derive(Clone, Debug)]
-enum Phase {
-    /// A single request on the fast path.
-    Fast,
-    /// Reading the slot and the lock.
-    Looking,
-    /// Taking the lock, or confirming it; setting the mark; drawing a free slot.
-    Locking { marks: bool, draws: bool },
-    /// Another client holds the lock.
-    Waiting,
-    /// Reading the chain while holding the lock.
-    Walking(Chain),
-    /// Applying the change and releasing the lock in one request.
-    Applying { uses_free: bool, becomes: Changed },
-    /// Releasing the lock: there is nothing to change.
-    Unlocking(Changed),
+/// How far it is, with the slot's first entry.
+enum Stage {
+    /// Another client has the lock, or none.
+    Unlocked(Option<Entry>),
+    /// It has the lock.
+    Locked(Option<Entry>),
+    Done(Changed),
 }
+
+type Staged = Result<Stage, RequestFailure>;
 
 /// So many consecutive slots of the linked list may be in use before the list is considered full.
 const TAKEN_MAX: u32 = 64;
@@ -120,78 +112,19 @@ const FREE: Bytes = Bytes::from_static(&[0; 12]);
 /// The shortest wait.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-impl Steps for Change {
-    type Output = Changed;
-
-    fn step(&mut self, now: Time, _: &mut Rng, results: Option<Results>) -> Step<Changed> {
-        match (self.phase.clone(), results) {
-            // It begins.
-            (Phase::Fast, None) => match self.wish.clone() {
-                Edit::Insert(_) => self.fast(None),
-                Edit::Remove(Expected::Seen(entry)) if entry.next.is_none() => self.fast(Some(entry.unmarked())),
-                Edit::Remove(_) => self.look(),
-            },
-            (Phase::Fast, Some(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
-                (true, _) => self.succeeded(),
-                (false, other) => self.consider(Entry::decode(&other)?, now),
-            },
-            (Phase::Looking, Some(results)) => self.looked(&results, now),
-            (Phase::Looking | Phase::Locking { .. } | Phase::Waiting, None) => self.look(),
-            (Phase::Locking { marks, draws }, Some(results)) => {
-                let at = 1 + usize::from(marks);
-                self.free = if draws { self.drawn(results.added(at)?)? } else { self.free };
-                let first = Entry::decode(&results.values(at + usize::from(draws), 1)?[0])?;
-                match results.compared(0)?.ok_or(DAMAGED)? {
-                    (true, _) => self.hold(first),
-                    (false, others) => self.lost_to(others, first, now),
-                }
-            }
-            (Phase::Walking(mut chain), Some(results)) => {
-                let lock = &results.values(1, 1)?[0];
-                if *lock != self.lock {
-                    let first = Entry::decode(&results.values(0, 2)?[0])?;
-                    return self.lost_to(lock.clone(), first, now);
-                }
-                chain.hear(&results)?;
-                match chain.entries.len() {
-                    0 | 1 => self.hold(chain.first().cloned()),
-                    _ => self.walk(chain),
-                }
-            }
-            (Phase::Walking(chain), None) => self.walk(chain),
-            (Phase::Applying { uses_free, becomes }, Some(results)) => self.applied(uses_free, becomes, &results, now),
-            // If the lock was not released, it expires with its lease.
-            (Phase::Unlocking(outcome), _) => Ok(Next::Done(outcome)),
-            (Phase::Applying { .. }, None) | (Phase::Waiting, Some(_)) => unreachable!("it is inquired, or only waits"),
-        }
-    }
-
-    fn inquiry(&mut self) -> Option<RequestBuilder> {
-        matches!(self.phase, Phase::Fast | Phase::Applying { .. }).then(|| self.looks())
-    }
-
-    fn found_out(&mut self, now: Time, _: &mut Rng, results: Results) -> Result<Step<Changed>, RequestFailure> {
-        let happened = self.has_happened(&results)?;
-        Ok(if happened { self.succeeded() } else { self.looked(&results, now) })
-    }
-
-    fn on_sent(&mut self, now: Time) -> Duration {
-        self.asked = now;
-        Duration::MAX
-    }
-}
-
 impl Change {
     fn begin(directory: Directory, name: Bytes, wish: Edit) -> Operation<Result<Changed, RequestFailure>> {
-        operation(move |now, rng| {
+        operation(move |requester| async move {
             if name.len() > NAME_BYTES_MAX {
                 return Err(RequestFailure::TooLong { most: NAME_BYTES_MAX });
             }
             if name.is_empty() {
                 return Err(RequestFailure::NoName);
             }
-            let nonce = Nonce::draw(directory.idempotency_record, rng);
-            Ok(Change {
+            let nonce = requester.draw(|rng| Nonce::draw(directory.idempotency_record, rng));
+            let version = requester.draw(|rng| rng.next_u64() as u32 & VERSION_MAX);
+            let change = Change {
+                requester,
                 directory,
                 slot: directory.slot(&name),
                 name,
@@ -199,21 +132,34 @@ impl Change {
                 lock: lock_value(&nonce, 0),
                 nonce,
                 locks: 0,
-                version: rng.next_u64() as u32 & VERSION_MAX,
+                version,
                 free: None,
                 taken: 0,
                 others: None,
                 expired: false,
-                asked: now,
                 removing: None,
-                phase: Phase::Fast,
-            })
+            };
+            change.run().await
         })
     }
 
+    async fn run(mut self) -> Result<Changed, RequestFailure> {
+        let mut stage = match self.wish.clone() {
+            Edit::Insert(_) => self.fast(None).await?,
+            Edit::Remove(Expected::Seen(entry)) if entry.next.is_none() => self.fast(Some(entry.unmarked())).await?,
+            Edit::Remove(_) => self.look().await?,
+        };
+        loop {
+            stage = match stage {
+                Stage::Unlocked(first) => self.unlocked(first).await?,
+                Stage::Locked(first) => self.locked(first).await?,
+                Stage::Done(changed) => return Ok(changed),
+            }
+        }
+    }
+
     /// The fast path: one request that changes the slot if it has the expected value.
-    fn fast(&mut self, from: Option<Entry>) -> Step<Changed> {
-        self.phase = Phase::Fast;
+    async fn fast(&mut self, from: Option<Entry>) -> Staged {
         let compare = from.as_ref().map_or(Bytes::new(), Entry::encode);
         let swap = match self.wish {
             Edit::Insert(_) => self.first_entry().encode(),
@@ -223,19 +169,33 @@ impl Change {
         let builder = RequestBuilder::of(self.directory.object).swap(names_at(self.slot), &compare, &swap);
         let sets = self.nonce.sets();
         let builder = if sets.is_empty() { builder } else { builder.then_set(sets) };
-        Ok(self.directory.first_request(builder, self.slot).done())
+        match self.attempt(self.directory.first_request(builder, self.slot)).await? {
+            Ok(results) => match results.compared(0)?.ok_or(DAMAGED)? {
+                (true, _) => Ok(Stage::Done(self.effect())),
+                (false, other) => Ok(Stage::Unlocked(Entry::decode(&other)?)),
+            },
+            Err(stage) => Ok(stage),
+        }
     }
 
-    fn succeeded(&self) -> Step<Changed> {
-        Ok(Next::Done(match &self.removing {
-            Some(entry) => Changed::Removed(entry.object),
-            None => Changed::Inserted,
-        }))
+    /// Makes the change: the results, or how far it is if they were lost.
+    async fn attempt(&mut self, builder: RequestBuilder) -> Result<Result<Results, Stage>, RequestFailure> {
+        Ok(match self.requester.change(builder, self.looks()).await? {
+            Outcome::Answered(results) => Ok(results),
+            Outcome::Inquired(results) if self.has_happened(&results).or(Err(RequestFailure::Unknown))? => {
+                Err(Stage::Done(self.effect()))
+            }
+            Outcome::Inquired(results) => Err(self.looked(&results)?),
+        })
     }
 
-    fn look(&mut self) -> Step<Changed> {
-        self.phase = Phase::Looking;
-        Ok(self.looks().done())
+    fn effect(&self) -> Changed {
+        self.removing.as_ref().map_or(Changed::Inserted, |entry| Changed::Removed(entry.object))
+    }
+
+    async fn look(&mut self) -> Staged {
+        let results = self.requester.read(self.looks()).await?;
+        self.looked(&results)
     }
 
     /// Reads the slot, the lock, and what tells whether a change has happened.
@@ -246,10 +206,10 @@ impl Change {
         self.directory.first_request(builder, self.slot)
     }
 
-    fn looked(&mut self, results: &Results, now: Time) -> Step<Changed> {
+    fn looked(&mut self, results: &Results) -> Staged {
         let values = results.values(0, 2 + usize::from(self.free.is_some()))?;
         let (first, lock) = (Entry::decode(&values[0])?, values[1].clone());
-        if lock == self.lock { self.hold(first) } else { self.lost_to(lock, first, now) }
+        Ok(if lock == self.lock { Stage::Locked(first) } else { self.lost_to(lock, first) })
     }
 
     /// Whether a change whose answer was lost has happened.
@@ -278,31 +238,34 @@ impl Change {
     }
 
     /// Another client holds the lock, or it is free.
-    fn lost_to(&mut self, others: Bytes, first: Option<Entry>, now: Time) -> Step<Changed> {
+    fn lost_to(&mut self, others: Bytes, first: Option<Entry>) -> Stage {
+        let now = self.requester.now();
         let since = self.others.take().filter(|(seen, _)| *seen == others).map_or(now, |(_, since)| since);
         // The value that was read existed no later than when this request was sent.
-        self.expired = others.is_empty() || others == FREE || self.asked.since(since) >= self.directory.lease;
+        let same_for = self.requester.asked.since(since);
+        self.expired = others.is_empty() || others == FREE || same_for >= self.directory.lease;
         self.others = Some((others, since));
-        self.consider(first, now)
+        Stage::Unlocked(first)
     }
 
     /// Continues without the lock, with the present value of the slot.
-    fn consider(&mut self, first: Option<Entry>, now: Time) -> Step<Changed> {
+    async fn unlocked(&mut self, first: Option<Entry>) -> Staged {
         if let Some(outcome) = self.settled(first.as_ref()) {
-            return Ok(Next::Done(outcome));
+            return Ok(Stage::Done(outcome));
         }
         match (&self.wish, first) {
-            (Edit::Insert(_), None) => self.fast(None),
-            (Edit::Remove(_), Some(first)) if !first.mark && first.next.is_none() => self.fast(Some(first)),
+            (Edit::Insert(_), None) => self.fast(None).await,
+            (Edit::Remove(_), Some(first)) if !first.mark && first.next.is_none() => self.fast(Some(first)).await,
             (_, first) => match self.others.clone() {
                 Some((seen, since)) if !self.expired => {
-                    self.phase = Phase::Waiting;
-                    let patience = self.directory.lease.saturating_sub(now.since(since)).max(WAIT_MIN);
-                    Ok(Next::Await { object: self.directory.object, name: lock_of(self.slot), seen, patience })
+                    let same_for = self.requester.now().since(since);
+                    let patience = self.directory.lease.saturating_sub(same_for).max(WAIT_MIN);
+                    self.requester.wait(self.directory.object, lock_of(self.slot), seen, patience).await?;
+                    self.look().await
                 }
                 others => {
                     let free = free_lock(first.as_ref());
-                    self.lock(others.map_or(free, |(seen, _)| seen), first)
+                    self.lock(others.map_or(free, |(seen, _)| seen), first).await
                 }
             },
         }
@@ -331,22 +294,38 @@ impl Change {
     }
 
     /// Takes the lock from `compare`, which may be nothing, a crashed client's nonce, or its own; sets the mark, and draws a free slot.
-    fn lock(&mut self, compare: Bytes, first: Option<Entry>) -> Step<Changed> {
-        let marks = first.as_ref().is_some_and(|first| !first.mark);
-        let draws = self.free.is_none() && matches!(self.wish, Edit::Insert(_));
+    async fn lock(&mut self, compare: Bytes, first: Option<Entry>) -> Staged {
         if compare != self.lock {
             self.locks += 1;
             self.lock = lock_value(&self.nonce, self.locks);
         }
         let mut builder = RequestBuilder::of(self.directory.object).swap(lock_of(self.slot), &compare, &self.lock);
+        let mut commands = 1;
         if let Some(first) = first.filter(|first| !first.mark) {
             builder = builder.then_swap(names_at(self.slot), &first.encode(), &first.marked().encode());
+            commands += 1;
         }
+        let draws = self.draws();
         if draws {
             builder = builder.then_add(NEXT_FREE, 1);
         }
-        self.phase = Phase::Locking { marks, draws };
-        Ok(builder.get(vec![names_at(self.slot)]).done())
+        let Some(results) = self.requester.ask(builder.get(vec![names_at(self.slot)])).await? else {
+            return self.look().await;
+        };
+        if draws {
+            self.free = self.drawn(results.added(commands)?)?;
+            commands += 1;
+        }
+        let first = Entry::decode(&results.values(commands, 1)?[0])?;
+        Ok(match results.compared(0)?.ok_or(DAMAGED)? {
+            (true, _) => Stage::Locked(first),
+            (false, others) => self.lost_to(others, first),
+        })
+    }
+
+    /// True if it needs a free slot of the linked list.
+    fn draws(&self) -> bool {
+        self.free.is_none() && matches!(self.wish, Edit::Insert(_))
     }
 
     fn drawn(&self, count: Option<i64>) -> Result<Option<NonZeroU32>, RequestFailure> {
@@ -356,55 +335,65 @@ impl Change {
     }
 
     /// Continues with the lock held.
-    fn hold(&mut self, first: Option<Entry>) -> Step<Changed> {
+    async fn locked(&mut self, first: Option<Entry>) -> Staged {
         if let Some(outcome) = self.settled(first.as_ref()) {
-            return self.unlock(outcome, first);
+            return self.unlock(outcome, first.as_ref()).await;
         }
-        let Some(first) = first else {
-            self.removing = None;
-            return self.apply(None, Some(self.first_entry()), Vec::new(), false, Changed::Inserted);
-        };
-        let draws = self.free.is_none() && matches!(self.wish, Edit::Insert(_));
-        if !first.mark || draws {
-            return self.lock(self.lock.clone(), Some(first));
-        }
-        self.walk(Chain::begin(Some(first)))
-    }
-
-    fn walk(&mut self, chain: Chain) -> Step<Changed> {
-        let found = chain.find(&self.name);
-        let outcome = found.and_then(|at| self.named(&chain.entries[at].1));
-        match (found, outcome, chain.next()) {
-            (_, Some(outcome), _) => self.unlock(outcome, chain.first().cloned()),
-            // Removing the first entry moves the second, which therefore has to be read.
-            (Some(0), None, Some(_)) if chain.entries.len() == 1 => self.step_along(chain),
-            (Some(at), None, _) => self.take_out(&chain, at),
-            (None, None, Some(_)) => self.step_along(chain),
-            (None, None, None) => match self.wish {
-                Edit::Insert(_) => self.put_in(&chain),
-                Edit::Remove(_) => self.unlock(Changed::Absent, chain.first().cloned()),
-            },
+        match first {
+            None => {
+                self.removing = None;
+                self.apply(None, Some(self.first_entry()), Vec::new(), None).await
+            }
+            Some(first) if !first.mark || self.draws() => self.lock(self.lock.clone(), Some(first)).await,
+            first => self.walk(Chain::begin(first)).await,
         }
     }
 
-    fn step_along(&mut self, chain: Chain) -> Step<Changed> {
-        let builder = chain.ask(self.directory, self.slot).get(vec![lock_of(self.slot)]);
-        self.phase = Phase::Walking(chain);
-        Ok(builder.done())
+    /// Reads the chain while holding the lock, up to the name.
+    async fn walk(&mut self, mut chain: Chain) -> Staged {
+        loop {
+            let found = chain.find(&self.name);
+            if let Some(outcome) = found.and_then(|at| self.named(&chain.entries[at].1)) {
+                return self.unlock(outcome, chain.first()).await;
+            }
+            match (found, chain.next()) {
+                // Removing the first entry moves the second, which therefore has to be read.
+                (Some(0), Some(_)) if chain.entries.len() == 1 => {}
+                (Some(at), _) => return self.take_out(&chain, at).await,
+                (None, Some(_)) => {}
+                (None, None) => {
+                    return match self.wish {
+                        Edit::Insert(_) => self.put_in(&chain).await,
+                        Edit::Remove(_) => self.unlock(Changed::Absent, chain.first()).await,
+                    };
+                }
+            }
+            let request = chain.ask(self.directory, self.slot).get(vec![lock_of(self.slot)]);
+            let results = self.requester.read(request).await?;
+            let lock = &results.values(1, 1)?[0];
+            if *lock != self.lock {
+                let first = Entry::decode(&results.values(0, 2)?[0])?;
+                return Ok(self.lost_to(lock.clone(), first));
+            }
+            chain.hear(&results)?;
+            if chain.entries.len() < 2 {
+                return Ok(Stage::Locked(chain.first().cloned()));
+            }
+        }
     }
 
     /// The new entry goes directly behind the first.
-    fn put_in(&mut self, chain: &Chain) -> Step<Changed> {
+    async fn put_in(&mut self, chain: &Chain) -> Staged {
         let first = chain.first().ok_or(DAMAGED)?;
         let free = self.free.ok_or(DAMAGED)?;
         let entry = Entry { next: first.next, ..self.first_entry() };
         let changed = Entry { version: first.next_version(), next: Some(free), ..first.unmarked() };
         let sets = vec![set(linked_at(free), &entry.encode())];
         self.removing = None;
-        self.apply(Some(first), Some(changed), sets, true, Changed::Inserted)
+        self.apply(Some(first), Some(changed), sets, Some(free)).await
     }
 
-    fn take_out(&mut self, chain: &Chain, at: usize) -> Step<Changed> {
+    async fn take_out(&mut self, chain: &Chain, at: usize) -> Staged {
         let first = chain.first().ok_or(DAMAGED)?;
         let entry = &chain.entries[at].1;
         // If it is the first entry, the second moves into its place.
@@ -422,60 +411,60 @@ impl Change {
         };
         let slot = slot.map(|slot| Entry { version: first.next_version(), ..slot.unmarked() });
         self.removing = Some(entry.clone());
-        self.apply(Some(first), slot, sets, false, Changed::Removed(entry.object))
+        self.apply(Some(first), slot, sets, None).await
     }
 
-    /// Applies the change in one request, if the lock is still held and the slot is unchanged; the slot's first entry becomes `slot`.
-    fn apply(
+    /// Applies the change and releases the lock in one request, if the lock is still held and the slot is unchanged; the slot's first entry
+    /// becomes `slot`.
+    async fn apply(
         &mut self,
         first: Option<&Entry>,
         slot: Option<Entry>,
         mut sets: Vec<SetAttribute>,
-        uses_free: bool,
-        becomes: Changed,
-    ) -> Step<Changed> {
+        free: Option<NonZeroU32>,
+    ) -> Staged {
         let seen = first.map_or(Bytes::new(), Entry::encode);
         let mut builder = RequestBuilder::of(self.directory.object)
             .test(lock_of(self.slot), &self.lock)
             .test(names_at(self.slot), &seen);
-        if let Some(free) = self.free.filter(|_| uses_free) {
+        if let Some(free) = free {
             builder = builder.test(linked_at(free), &Bytes::new());
         }
         sets.push(set(names_at(self.slot), &slot.as_ref().map_or(Bytes::new(), Entry::encode)));
         sets.push(set(lock_of(self.slot), &free_lock(slot.as_ref())));
         sets.extend(self.nonce.sets());
-        self.phase = Phase::Applying { uses_free, becomes };
-        Ok(builder.then_set(sets).get(vec![names_at(self.slot)]).done())
-    }
-
-    fn applied(&mut self, uses_free: bool, becomes: Changed, results: &Results, now: Time) -> Step<Changed> {
-        let tests = 2 + usize::from(uses_free);
+        let results = match self.attempt(builder.then_set(sets).get(vec![names_at(self.slot)])).await? {
+            Ok(results) => results,
+            Err(stage) => return Ok(stage),
+        };
+        let tests = 2 + usize::from(free.is_some());
         if results.happened(tests)? {
-            return Ok(Next::Done(becomes));
+            return Ok(Stage::Done(self.effect()));
         }
         let first = Entry::decode(&results.values(tests + 1, 1)?[0])?;
         let (held, lock) = results.compared(0)?.ok_or(DAMAGED)?;
         if !held {
-            return self.lost_to(lock, first, now);
+            return Ok(self.lost_to(lock, first));
         }
-        if uses_free && !results.swapped(2)? {
+        if free.is_some() && !results.swapped(2)? {
             self.free = None;
             self.taken += 1;
             if self.taken >= TAKEN_MAX {
-                return self.unlock(Changed::Full, first);
+                return self.unlock(Changed::Full, first.as_ref()).await;
             }
         }
-        self.hold(first)
+        Ok(Stage::Locked(first))
     }
 
-    fn unlock(&mut self, outcome: Changed, first: Option<Entry>) -> Step<Changed> {
-        self.phase = Phase::Unlocking(outcome);
-        let mut sets = vec![set(lock_of(self.slot), &free_lock(first.as_ref()))];
+    /// Releases the lock: there is nothing to change. If it was not released, it expires with its lease.
+    async fn unlock(&mut self, outcome: Changed, first: Option<&Entry>) -> Staged {
+        let mut sets = vec![set(lock_of(self.slot), &free_lock(first))];
         if let Some(first) = first.filter(|first| first.mark) {
             sets.push(set(names_at(self.slot), &first.unmarked().encode()));
         }
         let builder = RequestBuilder::of(self.directory.object).test(lock_of(self.slot), &self.lock);
-        Ok(builder.then_set(sets).done())
+        self.requester.ask(builder.then_set(sets)).await?;
+        Ok(Stage::Done(outcome))
     }
 
     /// The new entry as the only one of its slot.

@@ -6,6 +6,7 @@
 use super::{HEAD, ITEMS_PAGE, Link, List, NONE, NUMBER_MAX, Node, item_name, link_name};
 use crate::procedure::RequestFailure;
 use crate::request_builder::{DAMAGED, RequestBuilder, Results};
+use crate::requester::Requester;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -55,6 +56,12 @@ impl Look {
         Ok(self)
     }
 
+    /// Reads the nodes.
+    pub(super) async fn read(self, requester: &mut Requester, list: List) -> Result<Look, RequestFailure> {
+        let results = requester.read(self.ask(RequestBuilder::of(list.object))).await?;
+        self.hear(&results, 0)
+    }
+
     /// A node's link: `None` if it was not read, `Some(None)` if it is not there.
     pub(super) fn link(&self, node: u64) -> Option<Option<Link>> {
         self.nodes.get(&node).map(|(link, _)| *link)
@@ -89,18 +96,48 @@ pub(super) enum Found {
 }
 
 impl Search {
-    /// A search from a node, or from the head. It begins with [`Search::request`].
+    /// A search from a node, or from the head.
     pub(super) fn from(list: List, begin: Option<Node>) -> Search {
         let at = begin.map_or(HEAD, |node| node.0);
         Search { list, at, look: Look::at(at, NONE) }
     }
 
-    pub(super) fn request(&self) -> RequestBuilder {
+    /// Searches from the present position for the first node for which `wanted` is true, and returns it, or none, with the node directly
+    /// before it. Unlinks removed nodes on its way; ends as well when it has unlinked `last`.
+    pub(super) async fn find(
+        &mut self,
+        requester: &mut Requester,
+        last: u64,
+        wanted: impl Fn(u64, Bytes) -> bool,
+    ) -> Result<(u64, u64), RequestFailure> {
+        let mut request = self.again();
+        loop {
+            request = match requester.ask(request).await? {
+                None => self.again(),
+                Some(results) => match self.go_on(&results, 0, &wanted)? {
+                    Found::Further(further) => further,
+                    Found::Here { before, next } => return Ok((before, next)),
+                    Found::Removed { before, node, next } => {
+                        let unlink = super::unlink(RequestBuilder::of(self.list.object), before, node, next);
+                        let results = requester.ask(unlink).await?;
+                        if let Some(results) = results.filter(|_| node == last)
+                            && results.swapped(0)?
+                        {
+                            return Ok((before, next));
+                        }
+                        self.again()
+                    }
+                },
+            }
+        }
+    }
+
+    fn request(&self) -> RequestBuilder {
         self.look.ask(RequestBuilder::of(self.list.object))
     }
 
     /// Restarts at the present position.
-    pub(super) fn again(&mut self) -> RequestBuilder {
+    fn again(&mut self) -> RequestBuilder {
         self.look = Look::at(self.at, NONE);
         self.request()
     }

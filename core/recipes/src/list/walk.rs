@@ -12,9 +12,9 @@
 
 use super::search::Look;
 use super::{HEAD, Link, List, NONE, Node};
-use crate::procedure::{Next, Operation, RequestFailure};
-use crate::request_builder::{DAMAGED, RequestBuilder, Results, Step, Steps, operation};
-use braid_base::{Rng, Time};
+use crate::procedure::{Operation, RequestFailure};
+use crate::request_builder::DAMAGED;
+use crate::requester::operation;
 use bytes::Bytes;
 
 /// The position of a walk: the nodes returned so far, eight bytes each.
@@ -31,112 +31,68 @@ pub struct Walked {
     pub more: Option<Cursor>,
 }
 
-/// Walks the list. One round trip for a node, or for several that were inserted one after the other and are neighbours.
-impl List {
-    /// Returns at most `most` items, from where another walk has ended.
-    pub fn walk(self, cursor: Cursor, most: usize) -> Operation<Result<Walked, RequestFailure>> {
-        operation(move |_, _| {
-            let (index, look) = (cursor.told.len(), look_back(&cursor.told));
-            let phase = Phase::Back { index, look };
-            Ok(Walk { list: self, cursor, most: most.max(1), items: Vec::new(), phase })
-        })
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Walk {
-    list: List,
-    cursor: Cursor,
-    most: usize,
-    items: Vec<(Node, Bytes)>,
-    phase: Phase,
-}
-
-#[derive(Clone, Debug)]
-enum Phase {
-    /// Reading a node that should be there, and others around it.
-    Going { next: u64, look: Look },
-    /// Determining which of the last returned nodes, before the `index`th, are still there.
-    Back { index: usize, look: Look },
-}
-
 /// How many returned nodes are checked at once.
 const BACK: usize = 32;
 
-impl Steps for Walk {
-    type Output = Walked;
-
-    fn step(&mut self, _: Time, _: &mut Rng, results: Option<Results>) -> Step<Walked> {
-        match (self.phase.clone(), results) {
-            (Phase::Going { next, look }, Some(results)) => self.go(next, look.hear(&results, 0)?),
-            (Phase::Back { index, look }, Some(results)) => self.resumed(index, look, &results),
-            (Phase::Going { look, .. } | Phase::Back { look, .. }, None) => {
-                Ok(look.ask(RequestBuilder::of(self.list.object)).done())
-            }
-        }
-    }
-}
-
-impl Walk {
-    /// Follows links as far as the nodes were read.
-    fn go(&mut self, mut next: u64, look: Look) -> Step<Walked> {
-        for _ in 0..=look.len() {
-            if next == NONE {
-                return self.over(false);
-            }
-            match look.link(next) {
-                None => {
-                    let look = Look::at(next, next);
-                    let builder = look.ask(RequestBuilder::of(self.list.object));
-                    self.phase = Phase::Going { next, look };
-                    return Ok(builder.done());
-                }
-                Some(None) => return self.back(self.cursor.told.len()),
-                // A removed node still leads on, as long as it is there.
-                Some(Some(Link { removed: true, next: behind })) => next = behind,
-                Some(Some(Link { removed: false, next: behind })) => {
-                    if self.items.len() == self.most {
-                        return self.over(true);
+impl List {
+    /// Returns at most `most` items, from where another walk has ended. One round trip for a node, or for several that were inserted one
+    /// after the other and are neighbours.
+    pub fn walk(self, cursor: Cursor, most: usize) -> Operation<Result<Walked, RequestFailure>> {
+        operation(move |mut requester| async move {
+            let (mut told, mut items) = (cursor.told, Vec::new());
+            let mut index = told.len();
+            loop {
+                // Which of the last returned nodes, before the `index`th, are still there.
+                let mut look = look_back(&told[..index]).read(&mut requester, self).await?;
+                let first = index.saturating_sub(BACK);
+                let there = |node: &u64| look.link(*node).flatten();
+                let last = (first..index).rev().find_map(|at| there(&told[at]).map(|link| (at + 1, link)));
+                let mut next = match last {
+                    Some((kept, link)) => {
+                        told.truncate(kept);
+                        link.next
                     }
-                    self.items.push((Node(next), look.item(next)));
-                    self.cursor.told.push(next);
-                    next = behind;
+                    None if first > 0 => {
+                        index = first;
+                        continue;
+                    }
+                    None if index > 0 => {
+                        told.clear();
+                        index = 0;
+                        continue;
+                    }
+                    None => there(&HEAD).ok_or(DAMAGED)?.next,
+                };
+                // Follows links as far as the nodes were read, and reads more.
+                let mut steps = 0;
+                loop {
+                    let link = look.link(next);
+                    match link {
+                        _ if next == NONE => return Ok(Walked { items, more: None }),
+                        // More steps than nodes: the links form a cycle.
+                        _ if steps > look.len() => return Err(DAMAGED),
+                        None => {
+                            look = Look::at(next, next).read(&mut requester, self).await?;
+                            steps = 0;
+                            continue;
+                        }
+                        Some(None) => break,
+                        // A removed node still leads on, as long as it is there.
+                        Some(Some(Link { removed: true, next: behind })) => next = behind,
+                        Some(Some(_)) if items.len() == most.max(1) => {
+                            return Ok(Walked { items, more: Some(Cursor { told }) });
+                        }
+                        Some(Some(Link { removed: false, next: behind })) => {
+                            items.push((Node(next), look.item(next)));
+                            told.push(next);
+                            next = behind;
+                        }
+                    }
+                    steps += 1;
                 }
+                index = told.len();
             }
-        }
-        Err(DAMAGED)
-    }
-
-    fn back(&mut self, index: usize) -> Step<Walked> {
-        let look = look_back(&self.cursor.told[..index]);
-        let builder = look.ask(RequestBuilder::of(self.list.object));
-        self.phase = Phase::Back { index, look };
-        Ok(builder.done())
-    }
-
-    fn resumed(&mut self, index: usize, look: Look, results: &Results) -> Step<Walked> {
-        let look = look.hear(results, 0)?;
-        let first = index.saturating_sub(BACK);
-        let there = |node: &u64| look.link(*node).flatten();
-        let last = (first..index).rev().find_map(|at| there(&self.cursor.told[at]).map(|link| (at + 1, link)));
-        match last {
-            Some((kept, link)) => {
-                self.cursor.told.truncate(kept);
-                self.go(link.next, look)
-            }
-            None if first > 0 => self.back(first),
-            None if index > 0 => {
-                self.cursor.told.clear();
-                self.back(0)
-            }
-            None => self.go(there(&HEAD).ok_or(DAMAGED)?.next, look),
-        }
-    }
-
-    fn over(&mut self, more: bool) -> Step<Walked> {
-        let cursor = std::mem::take(&mut self.cursor);
-        let items = std::mem::take(&mut self.items);
-        Ok(Next::Done(Walked { items, more: more.then_some(cursor) }))
+        })
     }
 }
 

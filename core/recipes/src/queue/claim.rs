@@ -2,8 +2,9 @@
 
 use super::state::{self, FRESH_BYTES, GIVEN_BACK_BYTES, State};
 use super::{BELL, Claimed, Item, Queue, STATES_PAGE, parted, state_of, work_of};
-use crate::procedure::{Mapped, Next, Operation, RequestFailure};
-use crate::request_builder::{DAMAGED, RequestBuilder, Results, Step, Steps, operation};
+use crate::procedure::{Operation, RequestFailure};
+use crate::request_builder::{DAMAGED, RequestBuilder, Results};
+use crate::requester::{Outcome, Requester, operation};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -31,27 +32,24 @@ pub struct ClaimEnd {
 impl Queue {
     /// Claims an item. Waits for one for at most `patience`. `watch` is what the last claim returned, or a new one.
     pub fn claim(self, consumer: u64, watch: Watch, patience: Duration) -> Operation<ClaimEnd> {
-        let claim = operation(move |began, rng| {
-            let (asked, nonce, round) = (began, rng.next_u64(), Round::default());
-            let (bell, phase) = (Bytes::new(), Phase::Waiting);
-            Ok(Claim { queue: self, consumer, watch, patience, began, asked, nonce, bell, round, phase })
-        });
-        Box::new(Mapped(claim, |end: Result<ClaimEnd, RequestFailure>| end.expect("its failure is a part of the end")))
+        operation(move |requester| async move {
+            let (nonce, ends) = (requester.draw(Rng::next_u64), requester.now().after(patience));
+            let (bell, round) = (Bytes::new(), Round::default());
+            let mut search = Search { requester, queue: self, consumer, watch, nonce, bell, round };
+            let result = search.run(ends).await;
+            ClaimEnd { result, watch: search.watch }
+        })
     }
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Claim {
+struct Search {
+    requester: Requester,
     queue: Queue,
     consumer: u64,
     watch: Watch,
-    patience: Duration,
-    began: Time,
-    asked: Time,
     nonce: u64,
     bell: Bytes,
     round: Round,
-    phase: Phase,
 }
 
 /// A search through all numbers, from a random one on.
@@ -66,87 +64,45 @@ struct Round {
     free: Vec<(Item, Option<State>)>,
 }
 
-#[derive(Clone, Debug)]
-enum Phase {
-    /// Listing free items, and reading the states of claimed ones.
-    Looking { watched: Vec<Item> },
-    /// Reading the state of an item that was given back.
-    Reading(Item),
-    /// Claiming an item.
-    Claiming { item: Item, claim: state::Claim },
-    /// It begins, or no item is free.
-    Waiting,
-}
-
 /// How many states are listed at once.
 const LISTED: u32 = 64;
 /// The shortest wait.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-impl Steps for Claim {
-    type Output = ClaimEnd;
-
-    fn step(&mut self, now: Time, rng: &mut Rng, results: Option<Results>) -> Step<ClaimEnd> {
-        match (self.phase.clone(), results) {
-            (Phase::Waiting, _) => self.begin_round(rng),
-            (Phase::Looking { watched }, Some(results)) => {
-                self.looked(&watched, &results, now)?;
-                self.choose(now, rng)
+impl Search {
+    async fn run(&mut self, ends: Time) -> Result<Option<Claimed>, RequestFailure> {
+        loop {
+            let begin = self.requester.draw(Rng::next_u64) as u32;
+            self.round = Round { begin, after: Some(begin), ..Round::default() };
+            while !self.round.over || !self.round.free.is_empty() || self.watch.seen.values().any(Option::is_none) {
+                let Some((item, state)) = self.choose() else {
+                    self.look().await?;
+                    continue;
+                };
+                let state = match state {
+                    Some(state) => Some(state),
+                    None => self.read(item).await?,
+                };
+                if let Some(state) = state
+                    && let Some(claimed) = self.claim(item, state).await?
+                {
+                    return Ok(Some(claimed));
+                }
             }
-            (Phase::Looking { .. }, None) => self.look(),
-            (Phase::Reading(item), Some(results)) => match State::decode(&results.values(0, 1)?[0])? {
-                Some(state @ State::Free { .. }) => self.claim(item, state),
-                _ => self.choose(now, rng),
-            },
-            (Phase::Reading(_), None) => self.choose(now, rng),
-            (Phase::Claiming { item, claim }, Some(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
-                (true, _) => self.claimed(item, claim, &results.values(1, 1)?[0]),
-                (false, _) => self.choose(now, rng),
-            },
-            (Phase::Claiming { .. }, None) => unreachable!("it is inquired"),
+            let now = self.requester.now();
+            let left = ends.since(now);
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let leases = self.watch.seen.values().flatten();
+            let next = leases.map(|(_, since)| self.queue.lease.saturating_sub(now.since(*since))).min();
+            let patience = next.unwrap_or(self.queue.lease).min(left).max(WAIT_MIN);
+            self.requester.wait(self.queue.object, BELL, self.bell.clone(), patience).await?;
         }
     }
 
-    fn inquiry(&mut self) -> Option<RequestBuilder> {
-        let Phase::Claiming { item, .. } = self.phase else { return None };
-        Some(RequestBuilder::of(self.queue.object).get(vec![state_of(item), work_of(item)]))
-    }
-
-    fn found_out(&mut self, now: Time, rng: &mut Rng, results: Results) -> Result<Step<ClaimEnd>, RequestFailure> {
-        let Phase::Claiming { item, claim } = self.phase else { unreachable!("a claim is inquired") };
-        let values = results.values(0, 2)?;
-        Ok(match State::decode(&values[0])? {
-            Some(State::Claimed(other)) if other == claim => self.claimed(item, claim, &values[1]),
-            // The claim was not executed.
-            Some(state @ State::Free { .. }) => self.claim(item, state),
-            // Not executed either, or taken over already: nothing was begun.
-            _ => self.choose(now, rng),
-        })
-    }
-
-    fn on_sent(&mut self, now: Time) -> Duration {
-        self.asked = now;
-        Duration::MAX
-    }
-
-    fn fails(&mut self, failure: RequestFailure, in_doubt: bool) -> Result<ClaimEnd, RequestFailure> {
-        Ok(self.end(Err(if in_doubt { RequestFailure::Unknown } else { failure })))
-    }
-}
-
-impl Claim {
-    fn end(&mut self, result: Result<Option<Claimed>, RequestFailure>) -> ClaimEnd {
-        ClaimEnd { result, watch: std::mem::take(&mut self.watch) }
-    }
-
-    fn begin_round(&mut self, rng: &mut Rng) -> Step<ClaimEnd> {
-        let begin = rng.next_u64() as u32;
-        self.round = Round { begin, after: Some(begin), ..Round::default() };
-        self.look()
-    }
-
     /// Lists states. Until the search has wrapped, it also lists from the lowest number on, since all items may be there.
-    fn look(&mut self) -> Step<ClaimEnd> {
+    async fn look(&mut self) -> Result<(), RequestFailure> {
         let watched: Vec<Item> = self.watch.seen.keys().copied().collect();
         let mut gets = vec![BELL];
         gets.extend(watched.iter().map(|item| state_of(*item)));
@@ -154,18 +110,18 @@ impl Claim {
         if !self.round.wrapped {
             builder = builder.list(STATES_PAGE, None, LISTED);
         }
-        self.phase = Phase::Looking { watched };
-        Ok(builder.done())
+        let results = self.requester.read(builder).await?;
+        self.looked(&watched, &results)
     }
 
-    fn looked(&mut self, watched: &[Item], results: &Results, now: Time) -> Result<(), RequestFailure> {
+    fn looked(&mut self, watched: &[Item], results: &Results) -> Result<(), RequestFailure> {
         let values = results.values(0, 1 + watched.len())?;
         // The bell counts as of the beginning of the search: items that arrive during it may have been passed.
         if self.round.after == Some(self.round.begin) && !self.round.wrapped {
             self.bell = values[0].clone();
         }
         for (item, value) in watched.iter().zip(&values[1..]) {
-            self.watch_over(*item, value, now);
+            self.watch_over(*item, value);
         }
         let (found, more) = results.listed(1)?;
         self.take_in(&found);
@@ -207,16 +163,16 @@ impl Claim {
     }
 
     /// A claim that stays unchanged for a lease can be taken over; one that changes is alive, and makes room in the watch for others.
-    fn watch_over(&mut self, item: Item, value: &Bytes, now: Time) {
+    fn watch_over(&mut self, item: Item, value: &Bytes) {
         // A value that is not a valid state never becomes free and is not watched.
         let claim = State::decode(value).ok().flatten().filter(|state| matches!(state, State::Claimed(_)));
         match self.watch.seen.get(&item) {
             Some(None) if claim.is_some() => {
-                self.watch.seen.insert(item, Some((value.clone(), now)));
+                self.watch.seen.insert(item, Some((value.clone(), self.requester.now())));
             }
             // It was unchanged when this request was sent.
             Some(Some((seen, since))) if seen == value => {
-                if self.asked.since(*since) >= self.queue.lease {
+                if self.requester.asked.since(*since) >= self.queue.lease {
                     self.round.free.insert(0, (item, claim));
                 }
             }
@@ -226,51 +182,52 @@ impl Claim {
         }
     }
 
-    /// Tries one of the candidates: expired claims first, the others at random.
-    fn choose(&mut self, now: Time, rng: &mut Rng) -> Step<ClaimEnd> {
-        let dead = self.round.free.first().is_some_and(|(item, _)| self.watch.seen.contains_key(item));
-        if !self.round.free.is_empty() {
-            let index = if dead { 0 } else { rng.below(self.round.free.len() as u64) as usize };
-            let (item, state) = self.round.free.remove(index);
-            self.watch.seen.remove(&item);
-            return match state {
-                Some(state) => self.claim(item, state),
-                None => {
-                    self.phase = Phase::Reading(item);
-                    Ok(RequestBuilder::of(self.queue.object).get(vec![state_of(item)]).done())
+    /// Chooses one of the candidates: expired claims first, the others at random.
+    fn choose(&mut self) -> Option<(Item, Option<State>)> {
+        let dead = self.watch.seen.contains_key(&self.round.free.first()?.0);
+        let count = self.round.free.len() as u64;
+        let index = if dead { 0 } else { self.requester.draw(|rng| rng.below(count)) as usize };
+        let (item, state) = self.round.free.remove(index);
+        self.watch.seen.remove(&item);
+        Some((item, state))
+    }
+
+    /// Reads the state of an item that was given back; none if it is not free any more, or there was no answer.
+    async fn read(&mut self, item: Item) -> Result<Option<State>, RequestFailure> {
+        let request = RequestBuilder::of(self.queue.object).get(vec![state_of(item)]);
+        let Some(results) = self.requester.ask(request).await? else { return Ok(None) };
+        Ok(State::decode(&results.values(0, 1)?[0])?.filter(|state| matches!(state, State::Free { .. })))
+    }
+
+    /// Claims an item in this state; none if it has another one by now.
+    async fn claim(&mut self, item: Item, mut from: State) -> Result<Option<Claimed>, RequestFailure> {
+        loop {
+            let token = from.token().checked_add(1).ok_or(DAMAGED)?;
+            let claim = state::Claim { token, consumer: self.consumer, nonce: self.nonce, heartbeat: 0 };
+            let builder = || RequestBuilder::of(self.queue.object);
+            let swap = builder().swap(state_of(item), &from.encode(), &State::Claimed(claim).encode());
+            let inquiry = builder().get(vec![state_of(item), work_of(item)]);
+            let value = match self.requester.change(swap.then_get(vec![work_of(item)]), inquiry).await? {
+                Outcome::Answered(results) => match results.compared(0)?.ok_or(DAMAGED)? {
+                    (true, _) => results.values(1, 1)?[0].clone(),
+                    (false, _) => return Ok(None),
+                },
+                Outcome::Inquired(results) => {
+                    let values = results.values(0, 2).or(Err(RequestFailure::Unknown))?;
+                    match State::decode(&values[0]).or(Err(RequestFailure::Unknown))? {
+                        Some(State::Claimed(other)) if other == claim => values[1].clone(),
+                        // The claim was not executed.
+                        Some(state @ State::Free { .. }) => {
+                            from = state;
+                            continue;
+                        }
+                        // Not executed either, or taken over already: nothing was begun.
+                        _ => return Ok(None),
+                    }
                 }
             };
+            let (of, work) = parted(&value).ok_or(DAMAGED)?;
+            return Ok(Some(Claimed { item, token, work, of, claim }));
         }
-        if !self.round.over || self.watch.seen.values().any(Option::is_none) {
-            return self.look();
-        }
-        self.wait(now)
-    }
-
-    fn wait(&mut self, now: Time) -> Step<ClaimEnd> {
-        let left = self.patience.saturating_sub(now.since(self.began));
-        if left.is_zero() {
-            return Ok(Next::Done(self.end(Ok(None))));
-        }
-        let ends = self.watch.seen.values().flatten();
-        let next = ends.map(|(_, since)| self.queue.lease.saturating_sub(now.since(*since))).min();
-        let patience = next.unwrap_or(self.queue.lease).min(left).max(WAIT_MIN);
-        self.phase = Phase::Waiting;
-        Ok(Next::Await { object: self.queue.object, name: BELL, seen: self.bell.clone(), patience })
-    }
-
-    fn claim(&mut self, item: Item, from: State) -> Step<ClaimEnd> {
-        let token = from.token().checked_add(1).ok_or(DAMAGED)?;
-        let claim = state::Claim { token, consumer: self.consumer, nonce: self.nonce, heartbeat: 0 };
-        self.phase = Phase::Claiming { item, claim };
-        let builder =
-            RequestBuilder::of(self.queue.object).swap(state_of(item), &from.encode(), &State::Claimed(claim).encode());
-        Ok(builder.then_get(vec![work_of(item)]).done())
-    }
-
-    fn claimed(&mut self, item: Item, claim: state::Claim, value: &Bytes) -> Step<ClaimEnd> {
-        let (of, work) = parted(value).ok_or(DAMAGED)?;
-        let claimed = Claimed { item, token: claim.token, work, of, claim };
-        Ok(Next::Done(self.end(Ok(Some(claimed)))))
     }
 }

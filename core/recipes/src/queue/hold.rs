@@ -3,12 +3,11 @@
 use super::state::{Claim, State};
 use super::{BELL, Claimed, Queue, parted, state_of, work_of};
 use crate::idempotency_record::Nonce;
-use crate::procedure::{Mapped, Next, Operation, RequestFailure};
-use crate::request_builder::{DAMAGED, RequestBuilder, Results, Step, Steps, operation, set};
-use braid_base::{Rng, Time};
+use crate::procedure::{Operation, RequestFailure};
+use crate::request_builder::{DAMAGED, RequestBuilder, Results, set};
+use crate::requester::{Requester, operation};
 use braid_wire::SetAttribute;
 use bytes::Bytes;
-use std::time::Duration;
 
 /// The result of a renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,134 +30,92 @@ pub enum Finished {
 impl Queue {
     /// Renews a claim. Tries for half a lease; a consumer that begins in the other half knows the outcome in time.
     pub fn renew(self, claimed: Claimed) -> Operation<Result<Renewed, RequestFailure>> {
-        let end = |held: Held| Ok(held?.map_or(Renewed::Lost, Renewed::Kept));
-        Box::new(Mapped(holding(self, claimed, Aim::Renew), end))
+        operation(move |requester| async move {
+            let kept = hold(requester, self, claimed, Aim::Renew).await?;
+            Ok(kept.map_or(Renewed::Lost, Renewed::Kept))
+        })
     }
 
     /// Finishes an item. `results` are set on the queue's object if, and only if, the claim still holds.
     pub fn finish(self, claimed: Claimed, results: Vec<SetAttribute>) -> Operation<Result<Finished, RequestFailure>> {
-        let end = |held: Held| Ok(held?.map_or(Finished::Lost, |_| Finished::Finished));
-        Box::new(Mapped(holding(self, claimed, Aim::Finish(results)), end))
+        operation(move |requester| async move {
+            let kept = hold(requester, self, claimed, Aim::Finish(results)).await?;
+            Ok(kept.map_or(Finished::Lost, |_| Finished::Finished))
+        })
     }
 
     /// Gives an item back, so that others can claim it. Tries for half a lease, and succeeds as well if the claim was lost.
     pub fn give_back(self, claimed: Claimed) -> Operation<Result<(), RequestFailure>> {
-        Box::new(Mapped(holding(self, claimed, Aim::GiveBack), |held: Held| held.map(|_| ())))
+        operation(move |requester| async move { hold(requester, self, claimed, Aim::GiveBack).await.map(|_| ()) })
     }
 }
 
-/// The claim as it is at the end, or none if it was lost.
-type Held = Result<Option<Claimed>, RequestFailure>;
-
-fn holding(queue: Queue, claimed: Claimed, aim: Aim) -> Operation<Held> {
-    operation(move |now, rng| {
-        let nonce = Nonce::draw(queue.idempotency_record, rng);
-        Ok(Holding { queue, claimed, aim, nonce, ends: now.after(queue.lease / 2) })
-    })
-}
-
-/// A request that compares the state with the claim.
-#[derive(Clone, Debug)]
-struct Holding {
-    queue: Queue,
-    claimed: Claimed,
-    aim: Aim,
-    nonce: Nonce,
-    /// When it gives up, unless it finishes the item: that outcome must be known in any case.
-    ends: Time,
-}
-
-#[derive(Clone, Debug)]
 enum Aim {
     Renew,
     Finish(Vec<SetAttribute>),
     GiveBack,
 }
 
-impl Steps for Holding {
-    type Output = Option<Claimed>;
-
-    fn step(&mut self, _: Time, _: &mut Rng, results: Option<Results>) -> Step<Option<Claimed>> {
-        let Some(results) = results else { return self.swap() };
-        match results.compared(0)?.ok_or(DAMAGED)? {
-            (true, _) => self.done(),
-            (false, other) => self.otherwise(&other),
-        }
-    }
-
-    fn inquiry(&mut self) -> Option<RequestBuilder> {
-        let gets = vec![state_of(self.claimed.item), work_of(self.claimed.item)];
-        Some(RequestBuilder::of(self.queue.object).get(gets).get(self.nonce.gets()))
-    }
-
-    fn found_out(&mut self, _: Time, _: &mut Rng, results: Results) -> Result<Step<Option<Claimed>>, RequestFailure> {
-        let values = results.values(0, 2)?;
-        let happened = match (&self.aim, State::decode(&values[0])?) {
-            (Aim::Renew, Some(State::Claimed(claim))) => claim == self.heartbeat_at(),
-            // If the state is not this claim's, the item was given back, or the claim was lost: the result is the same.
-            (Aim::Renew | Aim::GiveBack, _) => false,
-            // If the item is there, it is not finished. If it is not there, another consumer may have finished it.
-            (Aim::Finish(_), _) => {
-                let told = self.nonce.tells(results.values(1, self.nonce.gets().len())?);
-                let there = parted(&values[1]).is_some_and(|(of, _)| of == self.claimed.of);
-                !there && told.ok_or(RequestFailure::Unknown)?
+/// A request that compares the state with the claim. Returns the claim as it is at the end, or none if it was lost.
+async fn hold(
+    mut requester: Requester,
+    queue: Queue,
+    mut claimed: Claimed,
+    aim: Aim,
+) -> Result<Option<Claimed>, RequestFailure> {
+    let nonce = requester.draw(|rng| Nonce::draw(queue.idempotency_record, rng));
+    // It gives up then, unless it finishes the item: that outcome must be known in any case.
+    let ends = requester.now().after(queue.lease / 2);
+    requester.ends = (!matches!(aim, Aim::Finish(_))).then_some(ends);
+    let (state, work) = (state_of(claimed.item), work_of(claimed.item));
+    loop {
+        let builder = || RequestBuilder::of(queue.object);
+        let swap = |to: State| builder().swap(state, &State::Claimed(claimed.claim).encode(), &to.encode());
+        let renewed = Claim { heartbeat: claimed.claim.heartbeat.wrapping_add(1), ..claimed.claim };
+        let request = match &aim {
+            Aim::Renew => swap(State::Claimed(renewed)),
+            Aim::GiveBack => swap(State::Free { token: claimed.token }).then_add(BELL, 1),
+            Aim::Finish(results) => {
+                let mut sets = nonce.sets();
+                sets.push(set(work, &Bytes::new()));
+                sets.extend(results.iter().cloned());
+                builder().swap(state, &State::Claimed(claimed.claim).encode(), &Bytes::new()).then_set(sets)
             }
         };
-        Ok(if happened { self.done() } else { self.otherwise(&values[0]) })
-    }
-
-    fn on_sent(&mut self, now: Time) -> Duration {
-        if matches!(self.aim, Aim::Finish(_)) { Duration::MAX } else { self.ends.since(now) }
-    }
-
-    /// Only the outcome of finishing matters.
-    fn fails(&mut self, failure: RequestFailure, in_doubt: bool) -> Held {
-        let unknown = in_doubt && matches!(self.aim, Aim::Finish(_));
-        Err(if unknown { RequestFailure::Unknown } else { failure })
+        let inquiry = builder().get(vec![state, work]).get(nonce.gets());
+        let (happened, value) = match (&aim, requester.ask(request).await?) {
+            (_, Some(results)) => results.compared(0)?.ok_or(DAMAGED)?,
+            // If the item is there, it is not finished. If it is not there, another consumer may have finished it.
+            (Aim::Finish(_), None) => {
+                let results = requester.read(inquiry).await.or(Err(RequestFailure::Unknown))?;
+                is_finished(&claimed, &nonce, &results).ok_or(RequestFailure::Unknown)?
+            }
+            // If the state is not this claim's, the item was given back, or the claim was lost: the result is the same.
+            (Aim::Renew | Aim::GiveBack, None) => {
+                let value = requester.read(inquiry).await?.values(0, 2)?[0].clone();
+                (matches!(aim, Aim::Renew) && State::decode(&value)? == Some(State::Claimed(renewed)), value)
+            }
+        };
+        match State::decode(&value) {
+            _ if happened && matches!(aim, Aim::Renew) => return Ok(Some(Claimed { claim: renewed, ..claimed })),
+            _ if happened => return Ok(Some(claimed)),
+            // It may still be this claim, renewed by a request whose answer was lost.
+            Ok(Some(State::Claimed(claim)))
+                if Claim { heartbeat: claimed.claim.heartbeat, ..claim } == claimed.claim =>
+            {
+                claimed.claim = claim;
+            }
+            Ok(_) => return Ok(None),
+            Err(failure) => return Err(failure),
+        }
     }
 }
 
-impl Holding {
-    fn swap(&self) -> Step<Option<Claimed>> {
-        let item = self.claimed.item;
-        let from = State::Claimed(self.claimed.claim).encode();
-        let builder = |to: &Bytes| RequestBuilder::of(self.queue.object).swap(state_of(item), &from, to);
-        let mut sets = self.nonce.sets();
-        Ok(match &self.aim {
-            Aim::Renew => builder(&State::Claimed(self.heartbeat_at()).encode()).done(),
-            Aim::GiveBack => builder(&State::Free { token: self.claimed.token }.encode()).then_add(BELL, 1).done(),
-            Aim::Finish(results) => {
-                sets.push(set(work_of(item), &Bytes::new()));
-                sets.extend(results.iter().cloned());
-                builder(&Bytes::new()).then_set(sets).done()
-            }
-        })
-    }
-
-    fn heartbeat_at(&self) -> Claim {
-        Claim { heartbeat: self.claimed.claim.heartbeat.wrapping_add(1), ..self.claimed.claim }
-    }
-
-    fn done(&self) -> Step<Option<Claimed>> {
-        let mut claimed = self.claimed.clone();
-        if matches!(self.aim, Aim::Renew) {
-            claimed.claim = self.heartbeat_at();
-        }
-        Ok(Next::Done(Some(claimed)))
-    }
-
-    /// The state differs from the expected one. It may still be this claim, renewed by a request whose answer was lost.
-    fn otherwise(&mut self, value: &Bytes) -> Step<Option<Claimed>> {
-        match State::decode(value)? {
-            Some(State::Claimed(claim)) if self.is_mine(claim) => {
-                self.claimed.claim = claim;
-                self.swap()
-            }
-            _ => Ok(Next::Done(None)),
-        }
-    }
-
-    fn is_mine(&self, claim: Claim) -> bool {
-        Claim { heartbeat: 0, ..claim } == Claim { heartbeat: 0, ..self.claimed.claim }
-    }
+/// Whether the item is finished, if that can be determined, and the value of its state.
+fn is_finished(claimed: &Claimed, nonce: &Nonce, inquired: &Results) -> Option<(bool, Bytes)> {
+    let values = inquired.values(0, 2).ok()?;
+    State::decode(&values[0]).ok()?;
+    let told = nonce.tells(inquired.values(1, nonce.gets().len()).ok()?);
+    let there = parted(&values[1]).is_some_and(|(of, _)| of == claimed.of);
+    Some((!there && told?, values[0].clone()))
 }
