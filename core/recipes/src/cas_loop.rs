@@ -1,107 +1,47 @@
-//! A compare-and-swap loop on one attribute, the *word*. It is the common part of locks, delivery counters and fail-over: a policy proposes
-//! a new value, until a swap succeeds or the policy ends the operation.
+//! A compare-and-swap loop on one attribute, the *word*. It is the common part of locks, delivery counters and fail-over: an operation
+//! proposes a new value, until a swap succeeds or it ends for another reason.
 //!
 //! ```text
-//!          ┌─ begin ─▶ swap blindly ─┐                         swapped ──▶ made
-//!   start ─┤                         ├─▶ CAS ── other value ──▶ look ─┬─▶ CAS again
-//!          └─ read ──────────────────┘                ▲               ├─▶ wait, then begin again
-//!                                        Unknown ─▶ read              └─▶ done
+//!          ┌─ swap blindly ─┐                         swapped ──▶ Made
+//!   start ─┤                ├─▶ CAS ── other value ──▶ Seen ─┬─▶ CAS again
+//!          └─ look ─────────┘                ▲               ├─▶ wait, then begin again
+//!                         no answer ──▶ read ┘               └─▶ done
 //! ```
 //!
 //! A compare-and-swap that fails returns the word, so it costs no more than a read. After [`RequestFailure::Unknown`] the word is read, and
-//! the policy determines from it whether its swap has happened: what it writes contains its own nonce.
+//! the operation determines from it whether its swap has happened: what it writes contains its own nonce.
 
-use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::procedure::{Answer, Asker, Next, Operation, RequestFailure};
 use crate::request_builder::{RequestBuilder, Results};
 use braid_base::{Backoff, ObjectId, Rng, Time};
-use braid_wire::{AttributeName, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute};
+use braid_wire::{AttributeName, ObjectCommand, ObjectFailure, SetAttribute};
 use bytes::Bytes;
 use std::time::Duration;
-
-/// Decides how a word is changed.
-pub(crate) trait CasPolicy {
-    /// The result of the procedure.
-    type Value;
-    type Error: From<RequestFailure>;
-
-    /// The first step, before the word is known; also the step after every wait.
-    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> MoveOf<Self> {
-        Move::Look
-    }
-
-    /// The step for a word that was read.
-    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self>;
-
-    /// The step after a successful swap.
-    fn made(&mut self, ctx: &mut StepContext<'_>, results: Results) -> MoveOf<Self>;
-
-    /// The step after [`Move::Ask`].
-    fn told(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
-        Move::Look
-    }
-
-    /// The result after a failure. After [`RequestFailure::Unknown`], the last request may have been executed.
-    fn fails(&mut self, failure: RequestFailure) -> Self::Error {
-        failure.into()
-    }
-}
-
-pub(crate) type OutputOf<P> = Result<<P as CasPolicy>::Value, <P as CasPolicy>::Error>;
-pub(crate) type MoveOf<P> = Move<OutputOf<P>>;
-
-/// Reads the word once.
-pub(crate) struct Look<F>(pub F);
-
-impl<T, E: From<RequestFailure>, F: FnMut(Seen) -> Result<T, E>> CasPolicy for Look<F> {
-    type Value = T;
-    type Error = E;
-
-    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
-        Move::Done(self.0(seen))
-    }
-
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
-        unreachable!("this policy never swaps")
-    }
-}
-
-/// The time and the random source.
-pub(crate) struct StepContext<'a> {
-    pub now: Time,
-    /// How much of the patience is left.
-    pub left: Duration,
-    pub rng: &'a mut Rng,
-    /// After [`Move::Await`], the attribute's value.
-    pub value: Option<Bytes>,
-}
 
 /// The word, and the attributes read with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub word: Bytes,
     pub extras: Vec<Bytes>,
-    /// The last swap (or request) may have happened.
+    /// The last swap may have happened.
     pub outcome_unknown: bool,
 }
 
-/// The next step of a policy.
-pub(crate) enum Move<T> {
-    /// Reads the word.
-    Look,
-    /// It swaps.
-    Swap(Swap),
-    /// Makes another request. If its outcome is unknown, the policy is told by [`Seen::outcome_unknown`].
-    Ask(RequestBuilder),
-    Sleep(Duration),
-    /// Sleeps for a while, longer each time.
-    Pause,
-    /// Waits for another value of an attribute, if the device can do that.
-    Await {
-        name: AttributeName,
-        seen: Bytes,
-        patience: Duration,
-    },
-    Done(T),
+/// What a swap, or a look at the word, has led to.
+pub(crate) enum Turn {
+    /// It has swapped.
+    Made(Results),
+    /// The word is another one.
+    Seen(Seen),
+    /// The device was busy, or other clients were faster too often, and it has paused: the word is not known.
+    Paused,
+}
+
+/// What a request has led to.
+enum Sent<T> {
+    Answer(T),
+    Lost,
+    Paused,
 }
 
 /// A compare-and-swap, and the commands that go with it.
@@ -135,170 +75,192 @@ pub(crate) enum Patience {
     Until(Time, Duration),
 }
 
-/// The next pause before a retry: random, and never zero.
-fn random_pause(backoff: &mut Backoff, rng: &mut Rng) -> Duration {
-    backoff.next_random_wait(Duration::from_nanos(1), rng)
-}
-
 /// After this many swaps in a row that other clients were faster than, it pauses.
 const RACES_MAX: u32 = 3;
 
 /// A compare-and-swap loop in progress.
-pub(crate) struct CasLoop<E> {
+pub(crate) struct CasLoop {
+    asker: Asker,
     target: CasTarget,
-    policy: E,
-    state: State,
     outcome_unknown: bool,
     races: u32,
-    deadline: Option<Time>,
+    deadline: Time,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Waiting,
-    Reading,
-    Swapping,
-    Requesting,
-    Over,
+/// The operation on a word that an async function describes.
+pub(crate) fn cas_loop<T, F>(target: CasTarget, function: impl FnOnce(CasLoop) -> F + Send + 'static) -> Operation<T>
+where
+    F: Future<Output = T> + Send + 'static,
+{
+    crate::procedure::operation(|asker| async move {
+        let now = asker.now();
+        let deadline = match target.patience {
+            Patience::Until(end, _) if now < end => end,
+            Patience::For(span) | Patience::Until(_, span) => now.after(span),
+        };
+        function(CasLoop { asker, target, outcome_unknown: false, races: 0, deadline }).await
+    })
 }
 
-impl<E: CasPolicy> CasLoop<E> {
-    pub fn new(target: CasTarget, policy: E) -> CasLoop<E> {
-        CasLoop { target, policy, state: State::Waiting, outcome_unknown: false, races: 0, deadline: None }
+impl CasLoop {
+    pub fn now(&self) -> Time {
+        self.asker.now()
     }
 
-    fn failure(&mut self, ctx: &mut StepContext<'_>, state: State, failure: RequestFailure) -> Next<OutputOf<E>> {
-        match failure {
-            RequestFailure::Unknown if !ctx.left.is_zero() => {
-                self.outcome_unknown |= matches!(state, State::Swapping | State::Requesting);
-                self.read(ctx)
+    pub fn draw<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
+        self.asker.draw(draw)
+    }
+
+    /// How much of the patience is left.
+    pub fn left(&self) -> Duration {
+        self.deadline.since(self.now())
+    }
+
+    /// Reads the word.
+    pub async fn look(&mut self) -> Result<Turn, RequestFailure> {
+        let gets: Vec<AttributeName> =
+            [self.target.word].into_iter().chain(self.target.extras.iter().copied()).collect();
+        let count = gets.len();
+        let builder = RequestBuilder::of(self.target.object).get(gets);
+        loop {
+            match self.send(builder.clone(), |results| Ok(results.values(0, count)?.to_vec())).await? {
+                Sent::Answer(values) => return Ok(self.seen(values[0].clone(), values[1..].to_vec())),
+                Sent::Paused if !self.outcome_unknown => return Ok(Turn::Paused),
+                Sent::Lost | Sent::Paused => {}
             }
-            RequestFailure::Refused(ObjectFailure::Busy) if !ctx.left.is_zero() => self.pause(ctx),
-            failure => self.fail(failure),
         }
     }
 
-    /// A refused swap is known not to have happened; an earlier one may have.
-    fn fail(&mut self, failure: RequestFailure) -> Next<OutputOf<E>> {
-        self.state = State::Over;
-        let failure = if self.outcome_unknown { RequestFailure::Unknown } else { failure };
-        Next::Done(Err(self.policy.fails(failure)))
+    /// Reads the word, also after pauses.
+    pub async fn see(&mut self) -> Result<Seen, RequestFailure> {
+        loop {
+            if let Turn::Seen(seen) = self.look().await? {
+                return Ok(seen);
+            }
+        }
+    }
+
+    pub async fn swap(&mut self, swap: Swap) -> Result<Turn, RequestFailure> {
+        if self.races > RACES_MAX {
+            self.races = 0;
+            self.pause_for(self.patience()).await;
+            return Ok(Turn::Paused);
+        }
+        let Swap { compare, swap, sets, rest } = swap;
+        let extras = self.target.extras.len();
+        let builder = RequestBuilder::of(self.target.object).swap(self.target.word, &compare, &swap);
+        let builder = builder.with_sets(sets).with_gets(self.target.extras.clone()).then(rest);
+        let read = |results: Results| match results.compared(0)?.ok_or(RequestFailure::Unknown)? {
+            (true, _) => Ok(Ok(results)),
+            (false, word) => Ok(Err((word, results.values(0, extras)?.to_vec()))),
+        };
+        match self.send(builder, read).await? {
+            Sent::Answer(Ok(results)) => {
+                self.races = 0;
+                Ok(Turn::Made(results))
+            }
+            Sent::Answer(Err((word, extras))) => {
+                self.races += 1;
+                Ok(self.seen(word, extras))
+            }
+            Sent::Lost => {
+                self.outcome_unknown = true;
+                self.look().await
+            }
+            Sent::Paused => Ok(Turn::Paused),
+        }
+    }
+
+    /// Swaps; otherwise returns the word, which is read again after a pause.
+    pub async fn swap_or_see(&mut self, swap: Swap) -> Result<Option<Seen>, RequestFailure> {
+        match self.swap(swap).await? {
+            Turn::Made(_) => Ok(None),
+            Turn::Seen(seen) => Ok(Some(seen)),
+            Turn::Paused => self.see().await.map(Some),
+        }
+    }
+
+    /// Makes another request, until it is answered.
+    pub async fn ask(&mut self, builder: RequestBuilder) -> Result<Results, RequestFailure> {
+        loop {
+            match self.send(builder.clone(), Ok).await? {
+                Sent::Answer(results) => return Ok(results),
+                Sent::Lost => {
+                    // After the answer to a read, the request cannot be executed any more.
+                    self.outcome_unknown = true;
+                    self.look().await?;
+                }
+                Sent::Paused => {}
+            }
+        }
+    }
+
+    pub async fn sleep(&self, span: Duration) {
+        self.asker.sleep(span).await;
+    }
+
+    /// Sleeps for a while, longer each time.
+    pub async fn pause(&mut self) {
+        self.pause_for(self.left()).await;
+    }
+
+    /// Waits for another value of an attribute, and returns the value; if the device cannot do that, it pauses instead.
+    pub async fn wait(&mut self, name: AttributeName, seen: Bytes, patience: Duration) -> Option<Bytes> {
+        match self.asker.want(Next::Await { object: self.target.object, name, seen, patience }).await {
+            Answer::Value(value) => Some(value),
+            Answer::RequestFailure(_) => {
+                self.pause_for(self.patience()).await;
+                None
+            }
+            Answer::None | Answer::Results(_) => None,
+        }
     }
 
     /// How long a request may take.
-    fn left(&self, ctx: &StepContext<'_>) -> Duration {
-        if matches!(self.target.patience, Patience::Until(..)) { ctx.left } else { Duration::MAX }
+    fn patience(&self) -> Duration {
+        if matches!(self.target.patience, Patience::Until(..)) { self.left() } else { Duration::MAX }
     }
 
-    fn ask(&mut self, ctx: &StepContext<'_>, state: State, request: ObjectRequest) -> Next<OutputOf<E>> {
-        let patience = self.left(ctx);
-        if patience.is_zero() {
-            return self.fail(RequestFailure::Unknown);
-        }
-        self.state = state;
-        Next::Ask { request, patience }
+    async fn pause_for(&mut self, most: Duration) {
+        // Never zero.
+        let pause = self.asker.draw(|rng| self.target.backoff.next_random_wait(Duration::from_nanos(1), rng));
+        self.asker.sleep(pause.min(most)).await;
     }
 
-    fn read(&mut self, ctx: &StepContext<'_>) -> Next<OutputOf<E>> {
-        let gets = [self.target.word].into_iter().chain(self.target.extras.iter().copied()).collect();
-        self.ask(ctx, State::Reading, RequestBuilder::of(self.target.object).get(gets).request())
-    }
-
-    fn pause(&mut self, ctx: &mut StepContext<'_>) -> Next<OutputOf<E>> {
-        self.state = State::Waiting;
-        Next::Sleep(random_pause(&mut self.target.backoff, ctx.rng).min(self.left(ctx)))
-    }
-
-    fn go(&mut self, ctx: &mut StepContext<'_>, next: MoveOf<E>) -> Next<OutputOf<E>> {
-        match next {
-            Move::Look => self.read(ctx),
-            Move::Swap(_) if self.races > RACES_MAX => {
-                self.races = 0;
-                self.pause(ctx)
-            }
-            Move::Swap(Swap { compare, swap, sets, rest }) => {
-                let builder = RequestBuilder::of(self.target.object).swap(self.target.word, &compare, &swap);
-                let builder = builder.with_sets(sets).with_gets(self.target.extras.clone()).then(rest);
-                self.ask(ctx, State::Swapping, builder.request())
-            }
-            Move::Ask(builder) => self.ask(ctx, State::Requesting, builder.request()),
-            Move::Sleep(span) => {
-                self.state = State::Waiting;
-                Next::Sleep(span)
-            }
-            Move::Pause => {
-                self.state = State::Waiting;
-                Next::Sleep(random_pause(&mut self.target.backoff, ctx.rng).min(ctx.left))
-            }
-            Move::Await { name, seen, patience } => {
-                self.state = State::Waiting;
-                Next::Await { object: self.target.object, name, seen, patience }
-            }
-            Move::Done(output) => {
-                self.state = State::Over;
-                Next::Done(output)
-            }
-        }
-    }
-
-    fn look(&mut self, ctx: &mut StepContext<'_>, word: Bytes, extras: &[Bytes]) -> Next<OutputOf<E>> {
-        let seen = Seen { word, extras: extras.to_vec(), outcome_unknown: std::mem::take(&mut self.outcome_unknown) };
-        let next = self.policy.look(ctx, seen);
-        self.go(ctx, next)
-    }
-
-    /// Handles a word that was read or found by a failed comparison, and the extras. A malformed answer is treated like a lost one.
-    fn on_results(&mut self, ctx: &mut StepContext<'_>, results: Results) -> Result<Next<OutputOf<E>>, RequestFailure> {
-        let extras = self.target.extras.len();
-        match self.state {
-            State::Reading => {
-                let values = results.values(0, 1 + extras)?;
-                Ok(self.look(ctx, values[0].clone(), &values[1..]))
-            }
-            State::Swapping if results.swapped(0)? => {
-                self.races = 0;
-                let next = self.policy.made(ctx, results);
-                Ok(self.go(ctx, next))
-            }
-            State::Swapping => {
-                let (_, word) = results.compared(0)?.ok_or(RequestFailure::Unknown)?;
-                self.races += 1;
-                Ok(self.look(ctx, word, results.values(0, extras)?))
-            }
-            _ => {
-                let next = self.policy.told(ctx, results);
-                Ok(self.go(ctx, next))
-            }
-        }
-    }
-}
-
-impl<E: CasPolicy> Procedure for CasLoop<E> {
-    type Output = OutputOf<E>;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<OutputOf<E>> {
-        let value = if let Answer::Value(value) = &answer { Some(value.clone()) } else { None };
-        let deadline = *self.deadline.get_or_insert(match self.target.patience {
-            Patience::Until(end, _) if now < end => end,
-            Patience::For(span) | Patience::Until(_, span) => now.after(span),
-        });
-        let ctx = &mut StepContext { now, left: deadline.since(now), rng, value };
-        match (self.state, answer) {
-            (State::Over, _) => panic!("a procedure that has ended is not resumed"),
-            // The device cannot wait for an attribute, so the operation pauses instead.
-            (State::Waiting, Answer::RequestFailure(_)) => self.pause(ctx),
-            (State::Waiting, _) if self.outcome_unknown => self.read(ctx),
-            (State::Waiting, _) => {
-                let next = self.policy.begin(ctx);
-                self.go(ctx, next)
-            }
-            (state, Answer::RequestFailure(failure)) => self.failure(ctx, state, failure),
-            (state, Answer::Results(results)) => match self.on_results(ctx, Results(results)) {
-                Ok(next) => next,
-                Err(_) => self.failure(ctx, state, RequestFailure::Unknown),
+    /// Makes a request; `read` reads the answer. A malformed answer is treated like a lost one.
+    async fn send<T>(
+        &mut self,
+        builder: RequestBuilder,
+        read: impl FnOnce(Results) -> Result<T, RequestFailure>,
+    ) -> Result<Sent<T>, RequestFailure> {
+        let patience = self.patience();
+        let answer = if patience.is_zero() {
+            Answer::RequestFailure(RequestFailure::Unknown)
+        } else {
+            self.asker.want(Next::Ask { request: builder.request(), patience }).await
+        };
+        let failure = match answer {
+            Answer::Results(results) => match read(Results(results)) {
+                Ok(answer) => return Ok(Sent::Answer(answer)),
+                Err(_) => RequestFailure::Unknown,
             },
-            (state, _) => self.failure(ctx, state, RequestFailure::Unknown),
+            Answer::RequestFailure(failure) => failure,
+            Answer::None | Answer::Value(_) => RequestFailure::Unknown,
+        };
+        match failure {
+            RequestFailure::Unknown if !self.left().is_zero() => Ok(Sent::Lost),
+            RequestFailure::Refused(ObjectFailure::Busy) if !self.left().is_zero() => {
+                self.pause_for(self.patience()).await;
+                Ok(Sent::Paused)
+            }
+            // A refused swap is known not to have happened; an earlier one may have.
+            _ if self.outcome_unknown => Err(RequestFailure::Unknown),
+            failure => Err(failure),
         }
+    }
+
+    fn seen(&mut self, word: Bytes, extras: Vec<Bytes>) -> Turn {
+        Turn::Seen(Seen { word, extras, outcome_unknown: std::mem::take(&mut self.outcome_unknown) })
     }
 }
 

@@ -21,12 +21,12 @@
 //!
 //! What it guarantees, and what not, is in `docs/recipes/delivery-counter.md`.
 
-use crate::cas_loop::{CasLoop, CasPolicy, Move, MoveOf, Patience, Seen, StepContext, Swap, number_bytes};
+use crate::cas_loop::{CasLoop, Patience, Swap, cas_loop, number_bytes};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};
-use crate::hold_word::{Given, Gone, HoldWord, Holding, Word};
+use crate::hold_word::{Gone, HoldWord, Holding, Word};
 use crate::lease::{Entry, Name, Watch};
-use crate::procedure::{Mapped, Operation, RequestFailure};
-use crate::request_builder::{RequestBuilder, Results, set};
+use crate::procedure::{Operation, RequestFailure};
+use crate::request_builder::{RequestBuilder, set};
 use braid_base::{Backoff, ObjectId, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -91,17 +91,98 @@ impl DeliveryCounter {
 
     /// Draws a ticket, and waits until it is served.
     pub fn enter(&self, name: impl Into<Name>) -> Operation<Result<Turn, CounterError>> {
-        let entering = Entering {
-            counter: self.clone(),
-            name: name.into(),
-            phase: Phase::Drawing,
-            ticket: 0,
-            slot: None,
-            entry: None,
-            watch: Watch::default(),
-            sent: Time::default(),
-        };
-        Box::new(CasLoop::new(self.place.target(Patience::For(self.place.patience)), entering))
+        let (counter, name) = (self.clone(), name.into());
+        cas_loop(self.place.target(Patience::For(self.place.patience)), |cas| counter.entered(cas, name))
+    }
+
+    async fn entered(self, mut cas: CasLoop, name: Name) -> Result<Turn, CounterError> {
+        let place = &self.place;
+        let builder = || RequestBuilder::of(place.object);
+        // A ticket may have been drawn without an answer. If so, no client knows it, and it will be skipped.
+        let results = cas.ask(builder().then_add(self.tickets, 1).with_gets(vec![place.word])).await?;
+        let mut word = results.values(0, 1)?[0].clone();
+        let drawn = results.added(0)?.ok_or(RequestFailure::Unknown)?;
+        let ticket = u64::try_from(drawn).or(Err(CounterError::NoCounter))?;
+        let entry = cas.draw(|rng| Entry::new(name, place.lease, rng));
+        // The value of the ticket's slot, if the slot is its own.
+        let mut slot = None;
+        if Word::decode(&word).is_some_and(|word| word.number < ticket) {
+            let mine = waits(ticket, &entry);
+            let places = builder().swap(self.slot(ticket), &Bytes::new(), &mine).with_gets(vec![place.word]);
+            let results = cas.ask(places).await?;
+            word = results.values(0, 1)?[0].clone();
+            let (swapped, original) = results.compared(0)?.ok_or(RequestFailure::Unknown)?;
+            // Not swapped: the ticket is called already; or an earlier attempt succeeded, and its answer was lost; or another ticket has
+            // the slot.
+            slot = (swapped || original == mine).then_some(mine);
+        }
+        let (mut watch, mut sent) = (Watch::default(), Time::default());
+        loop {
+            let Word { number: turn, holder } = Word::decode(&word).ok_or(CounterError::NoCounter)?;
+            if turn > ticket {
+                return Err(CounterError::Skipped { turn });
+            }
+            // A lost client whose turn it was.
+            let mut skipped = None;
+            if turn == ticket {
+                match holder {
+                    None => {}
+                    Some(holder) if holder.nonce == entry.nonce => return Ok(self.served(ticket, entry, sent)),
+                    Some(_) => return Err(CounterError::NoCounter),
+                }
+            } else {
+                // A called client that has not come has no heartbeat yet: the turn is watched instead.
+                let heartbeat = holder.as_ref().map_or((turn, u64::MAX), |entry| (entry.nonce, entry.heartbeat));
+                let lease = holder.map_or(place.lease, |entry| entry.lease);
+                watch.see_heartbeats(cas.now(), [heartbeat].into_iter());
+                if watch.same_for(cas.now(), heartbeat) >= lease.max(Duration::from_nanos(1)) {
+                    if turn + 1 < ticket {
+                        let sets = vec![place.fence(None), self.ends(turn), self.calls(turn + 1)];
+                        let swap = Word { number: turn + 1, holder: None }.encode();
+                        word = match cas.swap_or_see(Swap { compare: word, swap, sets, rest: Vec::new() }).await? {
+                            Some(seen) => seen.word,
+                            None => cas.see().await?.word,
+                        };
+                        continue;
+                    }
+                    skipped = Some(turn);
+                } else {
+                    if cas.left().is_zero() {
+                        return Err(CounterError::TimedOut { ticket, turn });
+                    }
+                    let patience = self.poll.saturating_mul((ticket - turn).min(FAR) as u32).min(cas.left());
+                    let value = match &slot {
+                        Some(seen) => cas.wait(self.slot(ticket), seen.clone(), patience).await,
+                        None => {
+                            cas.sleep(patience).await;
+                            None
+                        }
+                    };
+                    if value != Some(called(ticket)) {
+                        if value.is_some() && value != slot {
+                            // The ticket SLOTS before this one has ended, and cleared the slot.
+                            slot = None;
+                        }
+                        word = cas.see().await?.word;
+                        continue;
+                    }
+                    word = Word { number: ticket, holder: None }.encode();
+                }
+            }
+            // Enters the word: it is its turn, or the swap makes it so.
+            sent = cas.now();
+            let mut sets = vec![place.fence(Some(ticket))];
+            sets.extend(skipped.map(|skipped| self.ends(skipped)));
+            let swap = Word { number: ticket, holder: Some(entry.clone()) }.encode();
+            match cas.swap_or_see(Swap { compare: word, swap, sets, rest: Vec::new() }).await? {
+                None => return Ok(self.served(ticket, entry, sent)),
+                Some(seen) => word = seen.word,
+            }
+        }
+    }
+
+    fn served(&self, ticket: u64, entry: Entry, sent: Time) -> Turn {
+        Turn { counter: self.clone(), holding: Holding { place: self.place.clone(), number: ticket, entry, sent } }
     }
 
     fn slot(&self, ticket: u64) -> AttributeName {
@@ -172,8 +253,7 @@ impl Turn {
     /// Renews it for another lease. Ends at [`sure_until`](Turn::sure_until) at the latest, or, if begun later, after a third of the lease.
     pub fn renew(&self) -> Operation<Result<Turn, CounterError>> {
         let counter = self.counter.clone();
-        let renewed = move |kept: Result<Holding, Gone>| Ok(Turn { counter: counter.clone(), holding: kept? });
-        Box::new(Mapped(self.holding.clone().renew(), renewed))
+        self.holding.clone().renew(move |holding| Turn { counter, holding })
     }
 
     /// Ends the turn and calls the next ticket. Tries for one lease; after that, the ticket is skipped anyway.
@@ -189,8 +269,7 @@ impl Turn {
     fn give(self, request: Option<Vec<ObjectCommand>>) -> Leaving {
         let ticket = self.ticket();
         let sets = vec![self.counter.ends(ticket), self.counter.calls(ticket + 1)];
-        let give = self.holding.give(Word { number: ticket + 1, holder: None }, sets, request);
-        Box::new(Mapped(give, |given: Given| Ok(given?)))
+        self.holding.give(Word { number: ticket + 1, holder: None }, sets, request)
     }
 }
 
@@ -227,181 +306,6 @@ impl From<Gone> for CounterError {
             Gone::Uncertain => CounterError::Uncertain,
             Gone::Alien => CounterError::NoCounter,
             Gone::RequestFailure(failure) => CounterError::RequestFailure(failure),
-        }
-    }
-}
-
-struct Entering {
-    counter: DeliveryCounter,
-    name: Name,
-    phase: Phase,
-    ticket: u64,
-    /// The value of the ticket's slot, if the slot is its own.
-    slot: Option<Bytes>,
-    entry: Option<Entry>,
-    watch: Watch,
-    /// When the last swap was sent.
-    sent: Time,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Drawing,
-    /// Writing its name to its slot.
-    Placing,
-    Waiting,
-    /// Entering the word.
-    Coming,
-    /// Advancing the turn past a lost client.
-    Skipping,
-}
-
-type Moved = MoveOf<Entering>;
-
-impl Entering {
-    fn draw(&mut self) -> Moved {
-        let builder = RequestBuilder::of(self.counter.place.object).then_add(self.counter.tickets, 1);
-        Move::Ask(builder.with_gets(vec![self.counter.place.word]))
-    }
-
-    fn place(&mut self) -> Moved {
-        self.phase = Phase::Placing;
-        let builder = RequestBuilder::of(self.counter.place.object);
-        let builder = builder.swap(self.counter.slot(self.ticket), &Bytes::new(), &self.waits());
-        Move::Ask(builder.with_gets(vec![self.counter.place.word]))
-    }
-
-    /// The value that it writes to its slot.
-    fn waits(&self) -> Bytes {
-        waits(self.ticket, self.entry.as_ref().expect("made when the ticket is drawn"))
-    }
-
-    /// Enters the word: it is its turn, or the swap makes it so.
-    fn come(&mut self, ctx: &StepContext<'_>, compare: Bytes, skips: Option<u64>) -> Moved {
-        (self.phase, self.sent) = (Phase::Coming, ctx.now);
-        let mut sets = vec![self.counter.place.fence(Some(self.ticket))];
-        sets.extend(skips.map(|skipped| self.counter.ends(skipped)));
-        let swap = Word { number: self.ticket, holder: self.entry.clone() }.encode();
-        Move::Swap(Swap { compare, swap, sets, rest: Vec::new() })
-    }
-
-    fn skip(&mut self, ctx: &StepContext<'_>, compare: Bytes, turn: u64) -> Moved {
-        if turn + 1 == self.ticket {
-            return self.come(ctx, compare, Some(turn));
-        }
-        self.phase = Phase::Skipping;
-        let sets = vec![self.counter.place.fence(None), self.counter.ends(turn), self.counter.calls(turn + 1)];
-        Move::Swap(Swap { compare, swap: Word { number: turn + 1, holder: None }.encode(), sets, rest: Vec::new() })
-    }
-
-    fn served(&self) -> Moved {
-        let entry = self.entry.clone().expect("the swap wrote it");
-        let holding = Holding { place: self.counter.place.clone(), number: self.ticket, entry, sent: self.sent };
-        Move::Done(Ok(Turn { counter: self.counter.clone(), holding }))
-    }
-
-    /// Handles the answer to drawing the ticket, or to writing the slot.
-    fn on_results(&mut self, ctx: &mut StepContext<'_>, results: &Results) -> Result<Moved, RequestFailure> {
-        let word = results.values(0, 1)?[0].clone();
-        match self.phase {
-            Phase::Drawing => {
-                let drawn = results.added(0)?.ok_or(RequestFailure::Unknown)?;
-                let Ok(ticket) = u64::try_from(drawn) else { return Ok(Move::Done(Err(CounterError::NoCounter))) };
-                self.ticket = ticket;
-                self.entry = Some(Entry::new(self.name.clone(), self.counter.place.lease, ctx.rng));
-                Ok(match Word::decode(&word) {
-                    Some(Word { number: turn, .. }) if turn < ticket => self.place(),
-                    _ => self.decide(ctx, word),
-                })
-            }
-            Phase::Placing => {
-                let (swapped, original) = results.compared(0)?.ok_or(RequestFailure::Unknown)?;
-                let mine = self.waits();
-                // Not swapped: the ticket is called already; or an earlier attempt succeeded, and its answer was lost; or another ticket
-                // has the slot.
-                self.slot = (swapped || original == mine).then_some(mine);
-                Ok(self.decide(ctx, word))
-            }
-            phase => unreachable!("no request is made while {phase:?}"),
-        }
-    }
-
-    /// Decides the next step of a client that has a ticket and sees the word.
-    fn decide(&mut self, ctx: &mut StepContext<'_>, seen: Bytes) -> Moved {
-        let ticket = self.ticket;
-        let Some(Word { number: turn, holder }) = Word::decode(&seen) else {
-            return Move::Done(Err(CounterError::NoCounter));
-        };
-        if turn > ticket {
-            return Move::Done(Err(CounterError::Skipped { turn }));
-        }
-        if turn == ticket {
-            return match (holder, &self.entry) {
-                (None, _) => self.come(ctx, seen, None),
-                (Some(holder), Some(entry)) if holder.nonce == entry.nonce => self.served(),
-                (Some(_), _) => Move::Done(Err(CounterError::NoCounter)),
-            };
-        }
-        // A called client that has not come has no heartbeat yet: the turn is watched instead.
-        let heartbeat = holder.as_ref().map_or((turn, u64::MAX), |entry| (entry.nonce, entry.heartbeat));
-        let lease = holder.map_or(self.counter.place.lease, |entry| entry.lease);
-        self.watch.see_heartbeats(ctx.now, [heartbeat].into_iter());
-        if self.watch.same_for(ctx.now, heartbeat) >= lease.max(Duration::from_nanos(1)) {
-            return self.skip(ctx, seen, turn);
-        }
-        if ctx.left.is_zero() {
-            return Move::Done(Err(CounterError::TimedOut { ticket, turn }));
-        }
-        let patience = self.counter.poll.saturating_mul((ticket - turn).min(FAR) as u32).min(ctx.left);
-        self.phase = Phase::Waiting;
-        match self.slot.clone() {
-            Some(seen) => Move::Await { name: self.counter.slot(ticket), seen, patience },
-            None => Move::Sleep(patience),
-        }
-    }
-}
-
-impl CasPolicy for Entering {
-    type Value = Turn;
-    type Error = CounterError;
-
-    fn begin(&mut self, ctx: &mut StepContext<'_>) -> Moved {
-        match self.phase {
-            Phase::Drawing => self.draw(),
-            Phase::Placing => self.place(),
-            Phase::Waiting if ctx.value == Some(called(self.ticket)) => {
-                self.come(ctx, Word { number: self.ticket, holder: None }.encode(), None)
-            }
-            Phase::Waiting if ctx.value.is_some() && ctx.value != self.slot => {
-                // The ticket SLOTS before this one has ended, and cleared the slot.
-                self.slot = None;
-                Move::Look
-            }
-            _ => Move::Look,
-        }
-    }
-
-    fn told(&mut self, ctx: &mut StepContext<'_>, results: Results) -> Moved {
-        self.on_results(ctx, &results).unwrap_or_else(|failure| Move::Done(Err(CounterError::RequestFailure(failure))))
-    }
-
-    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Moved {
-        match self.phase {
-            // A ticket may have been drawn. If so, no client knows it, and it will be skipped.
-            Phase::Drawing => self.draw(),
-            Phase::Placing => self.place(),
-            Phase::Waiting | Phase::Coming | Phase::Skipping => self.decide(ctx, seen.word),
-        }
-    }
-
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Moved {
-        match self.phase {
-            Phase::Coming => self.served(),
-            Phase::Skipping => {
-                self.phase = Phase::Waiting;
-                Move::Look
-            }
-            phase => unreachable!("no swap is made while {phase:?}"),
         }
     }
 }

@@ -21,15 +21,13 @@
 //!
 //! What it guarantees, and what not, is in `docs/recipes/fail-over.md`.
 
-use crate::cas_loop::{CasLoop, CasPolicy, Look, Move, MoveOf, Patience, Seen, StepContext, Swap};
+use crate::cas_loop::{Patience, Swap, cas_loop};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};
-use crate::hold_word::{Given, Gone, HoldWord, Holding, Word};
+use crate::hold_word::{Gone, HoldWord, Holding, Word};
 use crate::lease::{Entry, Name, Watch};
-use crate::procedure::{Mapped, Operation, RequestFailure};
-use crate::request_builder::Results;
+use crate::procedure::{Operation, RequestFailure};
 use braid_base::{Backoff, ObjectId, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectRequest};
-use bytes::Bytes;
 use std::time::Duration;
 
 /// The address of a service's leader record.
@@ -77,15 +75,45 @@ impl FailOver {
 
     /// Waits until there is no leader, or the leader has failed, and becomes leader.
     pub fn campaign(&self, name: impl Into<Name>) -> Operation<Result<Leadership, FailOverError>> {
-        let campaigning = Campaigning {
-            place: self.place.clone(),
-            name: name.into(),
-            entry: None,
-            watch: Watch::default(),
-            term: 0,
-            sent: Time::default(),
-        };
-        Box::new(CasLoop::new(self.place.target(Patience::For(self.place.patience)), campaigning))
+        let (place, name) = (self.place.clone(), name.into());
+        cas_loop(self.place.target(Patience::For(self.place.patience)), |mut cas| async move {
+            let (mut watch, mut sent) = (Watch::default(), Time::default());
+            // The entry that it writes to the word.
+            let mut own: Option<Entry> = None;
+            let mut seen = cas.see().await?;
+            loop {
+                let word = Word::decode(&seen.word).ok_or(FailOverError::NoLeader)?;
+                let term = word.number.checked_add(1).ok_or(FailOverError::NoLeader)?;
+                if let Some(leader) = &word.holder {
+                    if own.as_ref().is_some_and(|own| own.nonce == leader.nonce) {
+                        return Ok(Leadership(Holding { place, number: word.number, entry: leader.clone(), sent }));
+                    }
+                    watch.see(cas.now(), [leader].into_iter());
+                    if !watch.lost(cas.now(), leader) {
+                        if cas.left().is_zero() {
+                            return Err(FailOverError::TimedOut { leader: Some(leader.name.clone()) });
+                        }
+                        let same_for = watch.same_for(cas.now(), (leader.nonce, leader.heartbeat));
+                        let patience = leader.lease.saturating_sub(same_for).min(cas.left());
+                        cas.wait(place.word, seen.word, patience).await;
+                        seen = cas.see().await?;
+                        continue;
+                    }
+                }
+                let entry = match &own {
+                    None => cas.draw(|rng| Entry::new(name.clone(), place.lease, rng)),
+                    Some(own) => own.next_heartbeat(),
+                };
+                own = Some(entry.clone());
+                sent = cas.now();
+                let swap = Word { number: term, holder: Some(entry.clone()) }.encode();
+                let swap = Swap { compare: seen.word, swap, sets: vec![place.fence(Some(term))], rest: Vec::new() };
+                match cas.swap_or_see(swap).await? {
+                    None => return Ok(Leadership(Holding { place, number: term, entry, sent })),
+                    Some(other) => seen = other,
+                }
+            }
+        })
     }
 
     /// Reads who leads.
@@ -94,8 +122,9 @@ impl FailOver {
             term: number,
             leader: holder.map(|entry: Entry| (entry.name, entry.heartbeat)),
         };
-        let look = move |seen: Seen| Word::decode(&seen.word).map(status).ok_or(FailOverError::NoLeader);
-        Box::new(CasLoop::new(self.place.target(Patience::For(Duration::ZERO)), Look(look)))
+        cas_loop(self.place.target(Patience::For(Duration::ZERO)), move |mut cas| async move {
+            Word::decode(&cas.see().await?.word).map(status).ok_or(FailOverError::NoLeader)
+        })
     }
 }
 
@@ -136,7 +165,7 @@ impl Leadership {
     /// Shows progress, and leads for another lease. Ends at [`sure_until`](Leadership::sure_until) at the latest, or, if begun later, after
     /// a third of the lease.
     pub fn progress(&self) -> Operation<Result<Leadership, FailOverError>> {
-        Box::new(Mapped(self.0.clone().renew(), |kept: Result<Holding, Gone>| Ok(Leadership(kept?))))
+        self.0.clone().renew(Leadership)
     }
 
     /// Gives up the leadership, so that backups need not wait. Tries for one lease; after that, others may take over anyway.
@@ -151,7 +180,7 @@ impl Leadership {
 
     fn give(self, request: Option<Vec<braid_wire::ObjectCommand>>) -> Resignation {
         let next = Word { number: self.term(), holder: None };
-        Box::new(Mapped(self.0.give(next, Vec::new(), request), |given: Given| Ok(given?)))
+        self.0.give(next, Vec::new(), request)
     }
 }
 
@@ -189,64 +218,6 @@ impl From<Gone> for FailOverError {
             Gone::Alien => FailOverError::NoLeader,
             Gone::RequestFailure(failure) => FailOverError::RequestFailure(failure),
         }
-    }
-}
-
-struct Campaigning {
-    place: HoldWord,
-    name: Name,
-    /// The entry that it writes to the word.
-    entry: Option<Entry>,
-    watch: Watch,
-    /// The term that it last tried to begin, and when.
-    term: u64,
-    sent: Time,
-}
-
-impl Campaigning {
-    fn leads(&self) -> MoveOf<Self> {
-        let entry = self.entry.clone().expect("the swap wrote it");
-        Move::Done(Ok(Leadership(Holding { place: self.place.clone(), number: self.term, entry, sent: self.sent })))
-    }
-
-    fn take_over(&mut self, ctx: &mut StepContext<'_>, compare: Bytes, term: u64) -> MoveOf<Self> {
-        (self.term, self.sent) = (term, ctx.now);
-        let entry = match &self.entry {
-            None => Entry::new(self.name.clone(), self.place.lease, ctx.rng),
-            Some(entry) => entry.next_heartbeat(),
-        };
-        self.entry = Some(entry.clone());
-        let swap = Word { number: term, holder: Some(entry) }.encode();
-        let fence = self.place.fence(Some(term));
-        Move::Swap(Swap { compare, swap, sets: vec![fence], rest: Vec::new() })
-    }
-}
-
-impl CasPolicy for Campaigning {
-    type Value = Leadership;
-    type Error = FailOverError;
-
-    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
-        let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(FailOverError::NoLeader)) };
-        let Some(next) = word.number.checked_add(1) else { return Move::Done(Err(FailOverError::NoLeader)) };
-        let Some(leader) = &word.holder else { return self.take_over(ctx, seen.word, next) };
-        if self.entry.as_ref().is_some_and(|entry| entry.nonce == leader.nonce) {
-            (self.term, self.entry) = (word.number, word.holder);
-            return self.leads();
-        }
-        self.watch.see(ctx.now, word.holder.iter());
-        if self.watch.lost(ctx.now, leader) {
-            return self.take_over(ctx, seen.word, next);
-        }
-        if ctx.left.is_zero() {
-            return Move::Done(Err(FailOverError::TimedOut { leader: Some(leader.name.clone()) }));
-        }
-        let lease = leader.lease.saturating_sub(self.watch.same_for(ctx.now, (leader.nonce, leader.heartbeat)));
-        Move::Await { name: self.place.word, seen: seen.word, patience: lease.min(ctx.left) }
-    }
-
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
-        self.leads()
     }
 }
 

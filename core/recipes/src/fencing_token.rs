@@ -17,11 +17,9 @@
 //! so none of a holder's requests takes effect after the next holder has raised the fence. Not guaranteed: anything about requests that are
 //! not guarded, or that are guarded by another fence.
 
-use crate::cas_loop::{
-    CasLoop, CasPolicy, CasTarget, Move, MoveOf, Patience, Seen, StepContext, Swap, number, number_bytes,
-};
+use crate::cas_loop::{CasTarget, Patience, Seen, Swap, Turn, cas_loop, number, number_bytes};
 use crate::procedure::{Operation, RequestFailure};
-use crate::request_builder::{RequestBuilder, Results};
+use crate::request_builder::RequestBuilder;
 use braid_base::{Backoff, ObjectId, limits};
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, When};
 use bytes::Bytes;
@@ -48,7 +46,22 @@ impl Fence {
         let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(500));
         let patience = Patience::For(Duration::from_secs(30));
         let target = CasTarget { object: self.object, word: self.name, extras: Vec::new(), backoff, patience };
-        Box::new(CasLoop::new(target, Raising(self.clone())))
+        let own = self.token;
+        cas_loop(target, move |mut cas| async move {
+            let mut compare = Bytes::new();
+            loop {
+                let swap = Swap { compare, swap: number_bytes(own), sets: Vec::new(), rest: Vec::new() };
+                compare = match cas.swap(swap).await? {
+                    Turn::Made(_) => return Ok(()),
+                    Turn::Paused => Bytes::new(),
+                    Turn::Seen(Seen { word, .. }) => match number(&word).ok_or(RaiseError::NoFence)? {
+                        token if token > own => return Err(RaiseError::TooLate { token }),
+                        token if token == own && !word.is_empty() => return Ok(()),
+                        _ => word,
+                    },
+                }
+            }
+        })
     }
 }
 
@@ -122,35 +135,4 @@ pub enum RaiseError {
     /// The device cannot execute the request.
     #[error("the fence could not be raised: {0}")]
     RequestFailure(#[from] RequestFailure),
-}
-
-struct Raising(Fence);
-
-impl Raising {
-    fn swap(&self, compare: Bytes) -> MoveOf<Self> {
-        Move::Swap(Swap { compare, swap: number_bytes(self.0.token), sets: Vec::new(), rest: Vec::new() })
-    }
-}
-
-impl CasPolicy for Raising {
-    type Value = ();
-    type Error = RaiseError;
-
-    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> MoveOf<Self> {
-        self.swap(Bytes::new())
-    }
-
-    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
-        match number(&seen.word) {
-            None => Move::Done(Err(RaiseError::NoFence)),
-            Some(_) if seen.word.is_empty() => self.swap(seen.word),
-            Some(token) if token > self.0.token => Move::Done(Err(RaiseError::TooLate { token })),
-            Some(token) if token == self.0.token => Move::Done(Ok(())),
-            Some(_) => self.swap(seen.word),
-        }
-    }
-
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
-        Move::Done(Ok(()))
-    }
 }

@@ -5,13 +5,11 @@
 //!   1  version, 1       8  the number       0 or 1, and the holder's entry            undefined: 0, and no holder
 //! ```
 
-use crate::cas_loop::{
-    CasLoop, CasPolicy, CasTarget, Move, MoveOf, Patience, Seen, StepContext, Swap, number, number_bytes,
-};
+use crate::cas_loop::{CasLoop, CasTarget, Patience, Swap, Turn, cas_loop, number, number_bytes};
 use crate::fencing_token::Fence;
 use crate::lease::{Entry, Name, sure_until};
-use crate::procedure::RequestFailure;
-use crate::request_builder::{Results, set};
+use crate::procedure::{Operation, RequestFailure};
+use crate::request_builder::set;
 use braid_base::{Backoff, ObjectId, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectFailure, SetAttribute};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -48,6 +46,11 @@ impl Word {
             _ => return None,
         };
         (version == VERSION && word.is_empty()).then_some(Word { number, holder })
+    }
+
+    /// Another client is the holder, or none.
+    fn lost(self) -> Gone {
+        Gone::Lost { number: self.number, by: self.holder.map(|entry| entry.name) }
     }
 
     fn held_by(&self, nonce: u64) -> Option<&Entry> {
@@ -110,16 +113,88 @@ impl Holding {
     }
 
     /// Renews it for another lease.
-    pub fn renew(self) -> CasLoop<Keep> {
-        let entry = self.entry.next_heartbeat();
+    pub fn renew<T, E: From<Gone>>(
+        self,
+        renewed: impl FnOnce(Holding) -> T + Send + 'static,
+    ) -> Operation<Result<T, E>> {
         let target = self.place.target(patience_to_renew(self.sure_until(), self.entry.lease));
-        CasLoop::new(target, Keep { holding: self, entry, sent: Time::default() })
+        cas_loop(target, |mut cas| async move { Ok(renewed(self.keep(&mut cas).await?)) })
     }
 
-    /// Gives it back: the word becomes `next`, these attributes are set and the request is executed, all or nothing.
-    pub fn give(self, next: Word, sets: Vec<SetAttribute>, request: Option<Vec<ObjectCommand>>) -> CasLoop<Give> {
+    async fn keep(self, cas: &mut CasLoop) -> Result<Holding, Gone> {
+        let (mut compare, mut entry) = (self.word(), self.entry.next_heartbeat());
+        loop {
+            let kept = Holding { entry: entry.clone(), sent: cas.now(), ..self.clone() };
+            let swap = Swap { compare, swap: kept.word(), sets: Vec::new(), rest: Vec::new() };
+            let turn = cas.swap(swap).await;
+            compare =
+                match turn.map_err(|failure| if was_too_slow(failure) { Gone::Uncertain } else { failure.into() })? {
+                    Turn::Made(_) => return Ok(kept),
+                    Turn::Paused => self.word(),
+                    Turn::Seen(seen) => {
+                        let word = Word::decode(&seen.word).ok_or(Gone::Alien)?;
+                        let Some(held) = word.held_by(entry.nonce) else { return Err(word.lost()) };
+                        if seen.outcome_unknown && *held == entry {
+                            return Ok(kept);
+                        }
+                        // Renewed through another copy of this handle, at an unknown time.
+                        if held.heartbeat >= entry.heartbeat {
+                            entry = held.next_heartbeat();
+                        }
+                        seen.word
+                    }
+                }
+        }
+    }
+
+    /// Gives it back: the word becomes `next`, these attributes are set and the request is executed, all or nothing. Returns the request's
+    /// results; none if it is known to have happened, but its answer was lost.
+    pub fn give<E: From<Gone>>(
+        self,
+        next: Word,
+        mut sets: Vec<SetAttribute>,
+        request: Option<Vec<ObjectCommand>>,
+    ) -> Operation<Result<Option<Vec<CommandResult>>, E>> {
         let target = self.place.target(patience_to_give_back(self.entry.lease, request.is_some()));
-        CasLoop::new(target, Give { holding: self, next, sets, request, was_unknown: false })
+        sets.push(self.place.fence(None));
+        if request.is_some() {
+            sets.push(set(self.place.trace, &number_bytes(self.entry.nonce)));
+        }
+        cas_loop(target, |mut cas| async move {
+            let (mut compare, mut was_unknown) = (self.word(), false);
+            loop {
+                let rest = request.clone().unwrap_or_default();
+                let swap = Swap { compare, swap: next.encode(), sets: sets.clone(), rest };
+                compare = match cas.swap(swap).await.map_err(Gone::from)? {
+                    Turn::Made(results) => return Ok(Some(results.from(1))),
+                    Turn::Paused => self.word(),
+                    Turn::Seen(seen) => {
+                        was_unknown |= seen.outcome_unknown;
+                        let word = Word::decode(&seen.word).ok_or(Gone::Alien)?;
+                        if word.held_by(self.entry.nonce).is_none() {
+                            let gone = self.gone(&next, word, &seen.extras[0], request.is_some(), was_unknown);
+                            return Ok(gone.map(|()| None)?);
+                        }
+                        seen.word
+                    }
+                }
+            }
+        })
+    }
+
+    /// Whether it was given back, if another holder is in the word, or none.
+    fn gone(&self, next: &Word, word: Word, trace: &Bytes, requests: bool, was_unknown: bool) -> Result<(), Gone> {
+        let traced = number(trace) == Some(self.entry.nonce);
+        // No later holder has given it back, which might have overwritten the trace: so without the trace, this request has not happened.
+        let is_next = word.number.saturating_sub(1) <= self.number;
+        let trace_is_intact = is_next && (next.number > self.number || word.holder.is_some());
+        match requests {
+            _ if !was_unknown => Err(word.lost()),
+            false => Ok(()),
+            true if traced => Ok(()),
+            true if trace_is_intact => Err(word.lost()),
+            true => Err(Gone::RequestFailure(RequestFailure::Unknown)),
+        }
     }
 }
 
@@ -155,118 +230,5 @@ pub(crate) enum Gone {
 impl From<RequestFailure> for Gone {
     fn from(failure: RequestFailure) -> Gone {
         Gone::RequestFailure(failure)
-    }
-}
-
-pub(crate) struct Keep {
-    holding: Holding,
-    /// The entry with the next heartbeat.
-    entry: Entry,
-    sent: Time,
-}
-
-impl Keep {
-    fn swap(&mut self, ctx: &StepContext<'_>, compare: Bytes) -> MoveOf<Self> {
-        self.sent = ctx.now;
-        let swap = Word { number: self.holding.number, holder: Some(self.entry.clone()) }.encode();
-        Move::Swap(Swap { compare, swap, sets: Vec::new(), rest: Vec::new() })
-    }
-
-    fn kept(&self) -> MoveOf<Self> {
-        Move::Done(Ok(Holding { entry: self.entry.clone(), sent: self.sent, ..self.holding.clone() }))
-    }
-}
-
-impl CasPolicy for Keep {
-    type Value = Holding;
-    type Error = Gone;
-
-    fn begin(&mut self, ctx: &mut StepContext<'_>) -> MoveOf<Self> {
-        self.swap(ctx, self.holding.word())
-    }
-
-    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
-        let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
-        match word.held_by(self.entry.nonce) {
-            Some(entry) if seen.outcome_unknown && *entry == self.entry => return self.kept(),
-            // Renewed through another copy of this handle, at an unknown time.
-            Some(entry) if entry.heartbeat >= self.entry.heartbeat => self.entry = entry.next_heartbeat(),
-            Some(_) => {}
-            None => {
-                let by = word.holder.map(|entry| entry.name);
-                return Move::Done(Err(Gone::Lost { number: word.number, by }));
-            }
-        }
-        self.swap(ctx, seen.word)
-    }
-
-    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> MoveOf<Self> {
-        self.kept()
-    }
-
-    fn fails(&mut self, failure: RequestFailure) -> Gone {
-        if was_too_slow(failure) { Gone::Uncertain } else { failure.into() }
-    }
-}
-
-/// The request's results; none if it is known to have happened, but its answer was lost.
-pub(crate) type Given = Result<Option<Vec<CommandResult>>, Gone>;
-
-pub(crate) struct Give {
-    holding: Holding,
-    next: Word,
-    sets: Vec<SetAttribute>,
-    request: Option<Vec<ObjectCommand>>,
-    /// An earlier swap may have happened.
-    was_unknown: bool,
-}
-
-impl Give {
-    fn swap(&self, compare: Bytes) -> MoveOf<Self> {
-        let mut sets = self.sets.clone();
-        sets.push(self.holding.place.fence(None));
-        if self.request.is_some() {
-            sets.push(set(self.holding.place.trace, &number_bytes(self.holding.entry.nonce)));
-        }
-        let rest = self.request.clone().unwrap_or_default();
-        Move::Swap(Swap { compare, swap: self.next.encode(), sets, rest })
-    }
-
-    /// Another holder is in the word, or none.
-    fn gone(&self, word: Word, trace: &Bytes) -> Given {
-        let traced = number(trace) == Some(self.holding.entry.nonce);
-        // No later holder has given it back, which might have overwritten the trace: so without the trace, this request has not happened.
-        let is_next = word.number.saturating_sub(1) <= self.holding.number;
-        let trace_is_intact = is_next && (self.next.number > self.holding.number || word.holder.is_some());
-        let lost = Gone::Lost { number: word.number, by: word.holder.map(|entry| entry.name) };
-        match &self.request {
-            _ if !self.was_unknown => Err(lost),
-            None => Ok(None),
-            Some(_) if traced => Ok(None),
-            Some(_) if trace_is_intact => Err(lost),
-            Some(_) => Err(Gone::RequestFailure(RequestFailure::Unknown)),
-        }
-    }
-}
-
-impl CasPolicy for Give {
-    type Value = Option<Vec<CommandResult>>;
-    type Error = Gone;
-
-    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> MoveOf<Self> {
-        self.swap(self.holding.word())
-    }
-
-    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> MoveOf<Self> {
-        self.was_unknown |= seen.outcome_unknown;
-        let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
-        match word.held_by(self.holding.entry.nonce) {
-            Some(_) => self.swap(seen.word),
-            None => Move::Done(self.gone(word, &seen.extras[0])),
-        }
-    }
-
-    fn made(&mut self, _ctx: &mut StepContext<'_>, results: Results) -> MoveOf<Self> {
-        Move::Done(Ok(Some(results.from(1))))
     }
 }

@@ -26,7 +26,7 @@ mod keep;
 mod take;
 mod word;
 
-use crate::cas_loop::{CasLoop, CasTarget, Look, Patience, Seen, number};
+use crate::cas_loop::{CasTarget, Patience, cas_loop, number};
 use crate::fencing_token::{Fence, Unguardable};
 use crate::idempotency_record::IdempotencyRecord;
 use crate::lease::{Entry, Name, sure_until};
@@ -94,7 +94,8 @@ impl Lock {
 
     /// Reads who holds the lock.
     pub fn status(&self) -> Operation<Result<LockStatus, LockError>> {
-        let look = |seen: Seen| {
+        cas_loop(self.target(Patience::For(Duration::ZERO)), |mut cas| async move {
+            let seen = cas.see().await?;
             let (Some(Word { mode, holders, mark }), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0]))
             else {
                 return Err(LockError::NoLock);
@@ -105,8 +106,7 @@ impl Lock {
                 waiting: mark.map(|entry| entry.name),
                 token,
             })
-        };
-        Box::new(CasLoop::new(self.target(Patience::For(Duration::ZERO)), Look(look)))
+        })
     }
 
     fn token(&self) -> AttributeName {

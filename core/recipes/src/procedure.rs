@@ -27,17 +27,6 @@ pub trait Procedure {
 /// An operation that programs run. They need not know its steps.
 pub type Operation<T> = Box<dyn Procedure<Output = T> + Send>;
 
-/// A procedure whose result is another one in the end.
-pub(crate) struct Mapped<P, F>(pub P, pub F);
-
-impl<P: Procedure, U, F: FnMut(P::Output) -> U> Procedure for Mapped<P, F> {
-    type Output = U;
-
-    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<U> {
-        self.0.resume(now, rng, answer).map(&mut self.1)
-    }
-}
-
 /// The operation that an async function describes.
 pub(crate) fn operation<T, F>(function: impl FnOnce(Asker) -> F) -> Operation<T>
 where
