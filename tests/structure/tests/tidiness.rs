@@ -49,8 +49,10 @@ fn tests_are_named_after_their_subject() {
     let mut riddles = Vec::new();
     for file in sources() {
         let text = std::fs::read_to_string(&file).expect("a source file can be read");
-        for test in text.split("test]\n").skip(1) {
-            let name = test.split_once("fn ").map_or("", |(_, rest)| rest.split('(').next().unwrap_or_default());
+        let attributed = text.split("test]\n").skip(1).map(|test| test.split_once("fn ").map_or("", |(_, rest)| rest));
+        // In a table of stories, a name is followed by a colon.
+        let told = text.match_indices("():\n").filter_map(|(at, _)| text[..at].rsplit("fn ").next());
+        for name in attributed.chain(told).map(|test| test.split('(').next().unwrap_or_default()) {
             if CLAUSES.iter().any(|clause| name.starts_with(clause)) {
                 riddles.push(format!("{}: {name}", file.display()));
             }

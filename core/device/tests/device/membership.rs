@@ -1,7 +1,7 @@
 //! Leases and epochs, and their effects on transactions under way (`docs/membership.md`). The tests play the monitor.
 
 use crate::bench::*;
-use crate::story::{Story, sent_to, stories, tell, tell_of};
+use crate::story::{Story, Told, sent_to, stories, tell, tell_of};
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);

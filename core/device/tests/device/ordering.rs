@@ -1,7 +1,7 @@
 //! Timestamp ordering on one device, rule by rule (shared-array paper, figure 4, and where the paper leaves a choice).
 
 use crate::bench::*;
-use crate::story::{Story, stories, tell, tell_of};
+use crate::story::{Story, Told, stories, tell, tell_of};
 
 const A: Generation = Generation(1);
 const B: Generation = Generation(2);

@@ -7,20 +7,10 @@
 use crate::bench::*;
 use crate::execution::{changes, content_of, contributes, execute, gathers};
 use braid_blocks::Base;
+pub use braid_stories::{Told, stories};
+use braid_stories::{first_word, number_of, span_of, state_of, yes_or_no};
 use braid_wire::Progress;
 use std::collections::BTreeSet;
-
-/// Tests that are stories, each told by a function: calls, and after `=>` what follows from them, if something does.
-macro_rules! stories {
-    ($tell:path; $($(#[$meta:meta])* fn $name:ident(): $($call:literal $(=> $found:literal)?;)+)+) => { $(
-        $(#[$meta])*
-        #[test]
-        fn $name() {
-            $tell(&[$(($call, concat!($($found)?))),+]);
-        }
-    )+ };
-}
-pub(crate) use stories;
 
 pub struct Story {
     pub bench: Bench,
@@ -36,25 +26,22 @@ pub fn tell(bench: Bench, parts: &[(&str, &str)]) -> Story {
 
 /// The same on another object.
 pub fn tell_of(object: (ObjectId, Ordering), bench: Bench, parts: &[(&str, &str)]) -> Story {
-    let mut story = Story { bench, object, actors: BTreeMap::new() };
-    story.goes_on(parts);
-    story
+    Story { bench, object, actors: BTreeMap::new() }.told(parts)
+}
+
+impl Told for Story {
+    fn call(&mut self, text: &str) -> Vec<String> {
+        self.execute(text).unwrap_or_else(|| self.answers())
+    }
 }
 
 impl Story {
-    pub fn goes_on(&mut self, parts: &[(&str, &str)]) {
-        for (index, (call, expected)) in parts.iter().enumerate() {
-            let found = self.call(call).unwrap_or_else(|| self.answers()).join(", ");
-            assert_eq!(found, *expected, "{index}: {call}");
-        }
-    }
-
     pub fn actor(&self, name: &str) -> Actor {
         self.actors[name]
     }
 
     /// Executes a call. Returns the answer to a question about the device itself.
-    fn call(&mut self, text: &str) -> Option<Vec<String>> {
+    fn execute(&mut self, text: &str) -> Option<Vec<String>> {
         let words: Vec<&str> = text.split(' ').collect();
         let (bench, after) = (&mut self.bench, |mark: char| words.iter().find_map(|word| word.strip_prefix(mark)));
         match words[..] {
@@ -76,13 +63,11 @@ impl Story {
                 self.known(name);
             }
             ["enter", ref states @ ..] => bench.enter(|membership| {
-                for (number, state) in states.iter().map(|state| state.split_once(':').expect("a state")) {
-                    stands(membership, number_of(number), state_of(state));
-                }
+                states.iter().map(|text| state_of(text)).for_each(|(number, state)| stands(membership, number, state));
             }),
             ["fence", host] => bench.enter(|membership| membership.fence.also.extend([host_of(host)])),
             ["epoch", epoch] => bench.epoch = Epoch(number_of(epoch)),
-            ["leased?"] => return yes_or_no(bench.device.has_lease(bench.now.time)),
+            ["leased?"] => return Some(yes_or_no(bench.device.has_lease(bench.now.time))),
             ["transactions?"] => return Some(vec![bench.device.transactions().count().to_string()]),
             ["orphans?"] => return Some(vec![bench.device.orphans().to_string()]),
             ["suspects?"] => return Some(vec![bench.device.suspects().to_string()]),
@@ -229,14 +214,6 @@ pub fn sent_to(mut write: Command, devices: &[u16]) -> Command {
     write
 }
 
-fn yes_or_no(value: bool) -> Option<Vec<String>> {
-    Some(vec![if value { "yes" } else { "no" }.into()])
-}
-
-fn number_of<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
-}
-
 fn host_of(text: &str) -> Generation {
     Generation(u32::from(text.as_bytes()[0] - b'a') + 1)
 }
@@ -248,23 +225,4 @@ fn host_shown(host: Generation) -> char {
 fn range_of(text: &str) -> BlockRange {
     let (start, count) = text.split_once('+').unwrap_or((text, "1"));
     BlockRange::new(number_of(start), number_of(count))
-}
-
-fn state_of(text: &str) -> MemberState {
-    match text {
-        "in" => MemberState::In,
-        "out" => MemberState::Out,
-        _ => MemberState::Returning { recovery_coordinator: None },
-    }
-}
-
-fn span_of(text: &str) -> Duration {
-    match text.strip_suffix("ms") {
-        Some(millis) => Duration::from_millis(number_of(millis)),
-        None => Duration::from_secs(number_of(text.strip_suffix('s').expect("a unit"))),
-    }
-}
-
-fn first_word(value: &impl std::fmt::Debug) -> String {
-    format!("{value:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect()
 }

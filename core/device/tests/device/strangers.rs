@@ -2,7 +2,7 @@
 //! up, or block other hosts indefinitely.
 
 use crate::bench::*;
-use crate::story::{sent_to, tell};
+use crate::story::{Told, sent_to, tell};
 use std::collections::BTreeSet;
 
 const A: Generation = Generation(1);

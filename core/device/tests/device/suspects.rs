@@ -1,7 +1,7 @@
 //! Interrupted writes on one device, where writes take effect on arrival (atomicity `consistent`).
 
 use crate::bench::*;
-use crate::story::{Story, stories, tell_of};
+use crate::story::{Story, Told, stories, tell_of};
 use braid_wire::{Suspect, SuspectBlocks};
 
 const A: Generation = Generation(1);

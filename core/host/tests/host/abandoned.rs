@@ -1,7 +1,7 @@
 //! Operations whose user is gone. The tests play the devices.
 
 use crate::stage::*;
-use crate::story::{Story, stories, tell};
+use crate::story::{Story, Told, stories, tell};
 
 /// A host without a monitor.
 fn alone(story: &[(&str, &str)]) -> Story {

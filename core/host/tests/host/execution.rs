@@ -1,7 +1,7 @@
 //! Writes that devices execute together. The tests play the devices; block 0 is on device 0, its parity on device 4.
 
 use crate::stage::*;
-use crate::story::{stories, tell};
+use crate::story::{Told, stories, tell};
 
 /// Tells a story of a volume whose parity devices compute.
 fn at_parity(story: &[(&str, &str)]) {

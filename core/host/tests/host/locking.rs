@@ -1,7 +1,7 @@
 //! Locks: when a host requests them, how it proceeds meanwhile, and when it releases them.
 
 use crate::stage::*;
-use crate::story::{stories, tell};
+use crate::story::{Told, stories, tell};
 use braid_base::BlockRange;
 use braid_machine::RangesRequest;
 use braid_wire::locking::{LockExtent, LockMode, LockTerm};

@@ -5,7 +5,7 @@
 //! small write.
 
 use crate::stage::*;
-use crate::story::{Story, stories, tell};
+use crate::story::{Story, Told, stories, tell};
 use braid_wire::MonitorCommand;
 
 /// A host that was told by the monitor that all devices are in.

@@ -1,7 +1,7 @@
 //! Writes without pre-writes: one message for each device, where nothing must be read. The tests play the devices.
 
 use crate::stage::*;
-use crate::story::{Story, stories, tell};
+use crate::story::{Story, Told, stories, tell};
 
 /// A write of the first stripe: four blocks of data.
 const STRIPE: (&str, &str) = ("w writes 0+4", "#1 write 0 1 2 3 4");

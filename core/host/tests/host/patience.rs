@@ -4,7 +4,7 @@
 //! Block 0 is on device 0, block 1 is on device 1, and their parity is on device 4. A write of one of the blocks is a small write.
 
 use crate::stage::*;
-use crate::story::{Story, stories, tell};
+use crate::story::{Story, Told, stories, tell};
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 

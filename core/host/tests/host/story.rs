@@ -9,21 +9,11 @@
 
 use crate::stage::*;
 use braid_ordering::{Atomicity, WriteMode};
+pub use braid_stories::{Told, stories};
+use braid_stories::{first_word, number_of, span_of, state_of, yes_or_no};
 use braid_wire::Progress;
 use braid_wire::locking::{LockExtent, LockMode, LockRefusal, LockTerm};
 use std::collections::BTreeMap;
-
-/// Tests that are stories, each told by a function: calls, and after `=>` what follows from them, if something does.
-macro_rules! stories {
-    ($tell:path; $($(#[$meta:meta])* fn $name:ident(): $($call:literal $(=> $found:literal)?;)+)+) => { $(
-        $(#[$meta])*
-        #[test]
-        fn $name() {
-            $tell(&[$(($call, concat!($($found)?))),+]);
-        }
-    )+ };
-}
-pub(crate) use stories;
 
 const OTHER: Generation = Generation(9);
 
@@ -41,20 +31,18 @@ pub struct Story {
 /// Tells a story, and returns it for another part.
 pub fn tell(stage: Stage, parts: &[(&str, &str)]) -> Story {
     let (ops, open, transactions, locks) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut story = Story { stage, ops, open, transactions, locks, written: BTreeSet::new() };
-    story.goes_on(parts);
-    story
+    Story { stage, ops, open, transactions, locks, written: BTreeSet::new() }.told(parts)
+}
+
+impl Told for Story {
+    fn call(&mut self, text: &str) -> Vec<String> {
+        let mut found = self.execute(text);
+        found.extend(self.found());
+        found
+    }
 }
 
 impl Story {
-    pub fn goes_on(&mut self, parts: &[(&str, &str)]) {
-        for (index, (call, expected)) in parts.iter().enumerate() {
-            let mut found = self.call(call);
-            found.extend(self.found());
-            assert_eq!(found.join(", "), *expected, "{index}: {call}");
-        }
-    }
-
     /// An operation that was requested without the story.
     pub fn name(&mut self, op: OpId, name: &str) {
         self.ops.insert(op, name.into());
@@ -69,7 +57,7 @@ impl Story {
         self.transactions[number - 1].1
     }
 
-    fn call(&mut self, text: &str) -> Vec<String> {
+    fn execute(&mut self, text: &str) -> Vec<String> {
         let words: Vec<&str> = text.split(' ').collect();
         let stage = &mut self.stage;
         match words[..] {
@@ -94,7 +82,7 @@ impl Story {
                 }
                 stage.news(membership);
             }
-            ["idle?"] => return vec![if stage.host.is_idle() { "yes" } else { "no" }.into()],
+            ["idle?"] => return yes_or_no(stage.host.is_idle()),
             ["count", counter] => {
                 let counted = stage.host.counters().list().into_iter().find(|(name, _)| *name == counter);
                 return vec![counted.expect("there is such a counter").1.to_string()];
@@ -332,31 +320,6 @@ impl Story {
     }
 }
 
-fn number_of<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
-}
-
-fn span_of(text: &str) -> Duration {
-    let (number, unit) = text.split_at(text.find(|letter: char| letter.is_alphabetic()).expect("a unit"));
-    let number: u64 = number_of(number);
-    match unit {
-        "ms" => Duration::from_millis(number),
-        "s" => Duration::from_secs(number),
-        "h" => Duration::from_secs(3_600 * number),
-        _ => panic!("not a time: {text}"),
-    }
-}
-
-fn state_of(text: &str) -> (u16, MemberState) {
-    let (number, state) = text.split_once(':').expect("a device and its state");
-    let state = match state {
-        "in" => MemberState::In,
-        "out" => MemberState::Out,
-        _ => MemberState::Returning { recovery_coordinator: None },
-    };
-    (number_of(number), state)
-}
-
 fn step_of(command: Option<&Command>) -> Step {
     match command {
         Some(Command::Read { .. }) => Step::Read,
@@ -397,10 +360,6 @@ fn kind_of(command: &Command) -> String {
         other => return first_word(other),
     };
     kind.into()
-}
-
-fn first_word(value: &impl std::fmt::Debug) -> String {
-    format!("{value:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect()
 }
 
 fn outcome_shown(outcome: &HostOutcome) -> String {

@@ -1,7 +1,7 @@
 //! A host's storage transactions. The tests play the devices.
 
 use crate::stage::*;
-use crate::story::{Story, stories, tell};
+use crate::story::{Story, Told, stories, tell};
 use braid_wire::Orphan;
 
 fn raid5(story: &[(&str, &str)]) -> Story {

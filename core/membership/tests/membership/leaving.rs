@@ -1,7 +1,7 @@
 //! Devices that are silent, or that hosts cannot reach: marked out if the others can serve without them.
 
 use crate::bench::*;
-use crate::story::{five, stories, tell};
+use crate::story::{Told, five, stories, tell};
 
 const MOMENT: Duration = Duration::from_millis(1);
 

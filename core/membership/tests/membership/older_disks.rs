@@ -1,7 +1,7 @@
 //! A device comes with an older disk than it had, or with an empty one: no other device would resynchronise what that disk lacks.
 
 use crate::bench::*;
-use crate::story::{Story, five, stories};
+use crate::story::{Story, Told, five, stories};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 

@@ -1,7 +1,7 @@
 //! Returning devices: who coordinates their recovery, and when they are in again.
 
 use crate::bench::*;
-use crate::story::{Story, five, stories};
+use crate::story::{Story, Told, five, stories};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 

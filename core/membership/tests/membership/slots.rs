@@ -2,7 +2,7 @@
 //! monitor.
 
 use crate::bench::*;
-use crate::story::{Story, five, stories};
+use crate::story::{Story, Told, five, stories};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 const HOST: u32 = 7;

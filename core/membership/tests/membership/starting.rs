@@ -1,7 +1,7 @@
 //! A starting monitor reads its disk, and assumes that devices have leases.
 
 use crate::bench::*;
-use crate::story::{self, stories};
+use crate::story::{self, Told, stories};
 use braid_machine::{DiskError, DiskResult, DiskTag};
 
 /// Device 2 is out, as of epoch 2; then the monitor is stopped.

@@ -5,6 +5,8 @@
 //! 4400 ms, and its end is noticed 200 ms later at most. `e2: 2 out` is the second epoch, as of which device 2 is out.
 
 use crate::bench::*;
+pub use braid_stories::{Told, stories};
+use braid_stories::{number_of, span_of, yes_or_no};
 
 pub struct Story {
     pub bench: Bench,
@@ -14,18 +16,6 @@ pub struct Story {
     tickets: u64,
 }
 
-/// Tests that are stories, each told by a function: calls, and after `=>` what follows from them, if something does.
-macro_rules! stories {
-    ($tell:path; $($(#[$meta:meta])* fn $name:ident(): $($call:literal $(=> $found:literal)?;)+)+) => { $(
-        $(#[$meta])*
-        #[test]
-        fn $name() {
-            $tell(&[$(($call, concat!($($found)?))),+]);
-        }
-    )+ };
-}
-pub(crate) use stories;
-
 /// A story of five devices with one volume that can serve without any one of them.
 pub fn five(parts: &[(&str, &str)]) -> Story {
     tell(Bench::new(), parts)
@@ -33,25 +23,22 @@ pub fn five(parts: &[(&str, &str)]) -> Story {
 
 pub fn tell(bench: Bench, parts: &[(&str, &str)]) -> Story {
     let (members, lacking) = (bench.membership().clone(), bench.unavailable());
-    let mut story = Story { bench, members, lacking, tickets: 1_000 };
-    story.goes_on(parts);
-    story
+    Story { bench, members, lacking, tickets: 1_000 }.told(parts)
+}
+
+impl Told for Story {
+    fn call(&mut self, text: &str) -> Vec<String> {
+        let answer = self.execute(text).into_iter();
+        answer.chain(self.changes()).collect()
+    }
 }
 
 impl Story {
-    pub fn goes_on(&mut self, parts: &[(&str, &str)]) {
-        for (index, (call, expected)) in parts.iter().enumerate() {
-            let answer = self.call(call).into_iter();
-            let found = answer.chain(self.changes()).collect::<Vec<_>>().join(", ");
-            assert_eq!(found, *expected, "{index}: {call}");
-        }
-    }
-
     /// Executes a call. Returns the answer to a question.
-    fn call(&mut self, text: &str) -> Option<String> {
+    fn execute(&mut self, text: &str) -> Option<String> {
         let words: Vec<&str> = text.split(' ').collect();
         let bench = &mut self.bench;
-        let yes_or_no = |value| Some(if value { "yes" } else { "no" }.to_string());
+        let yes_or_no = |value| yes_or_no(value).pop();
         match words[..] {
             ["hear", ref nodes @ ..] => nodes_of(nodes).into_iter().for_each(|node| bench.renew(node)),
             ["array", devices] => {
@@ -259,10 +246,6 @@ fn plain(value: &impl std::fmt::Debug) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn number_of<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
-}
-
 fn epoch_of(text: &str) -> Epoch {
     Epoch(number_of(text.strip_prefix('e').expect("an epoch")))
 }
@@ -279,11 +262,4 @@ fn nodes_of(words: &[&str]) -> Vec<NodeId> {
         _ => word.chars().map(|digit| device(number_of(&digit.to_string()))).collect(),
     });
     nodes.collect()
-}
-
-fn span_of(text: &str) -> Duration {
-    match text.strip_suffix("ms") {
-        Some(millis) => Duration::from_millis(number_of(millis)),
-        None => Duration::from_secs(number_of(text.strip_suffix('s').expect("a unit"))),
-    }
 }
