@@ -1,7 +1,7 @@
 //! Tests of machines that are told as stories: tables of calls, each with what follows from it. Here are the tables, the loop that compares,
 //! and the words that all stories share. What else a call may say, and how answers are shown, belongs to the tests of each machine.
 
-use braid_base::MemberState;
+use braid_base::{Generation, MemberState};
 use std::fmt::Debug;
 use std::str::FromStr;
 use std::time::Duration;
@@ -52,14 +52,17 @@ pub fn span_of(text: &str) -> Duration {
     }
 }
 
-/// A device and its state, such as `2:out`.
+/// A device and its state, such as `2:out`, or `2:returning7` if host 7 coordinates its recovery.
 pub fn state_of(text: &str) -> (u16, MemberState) {
     let (number, state) = text.split_once(':').expect("a device and its state");
     let state = match state {
         "in" => MemberState::In,
         "out" => MemberState::Out,
-        "returning" => MemberState::Returning { recovery_coordinator: None },
-        _ => panic!("not a state: {text}"),
+        _ => {
+            let host = state.strip_prefix("returning").unwrap_or_else(|| panic!("not a state: {text}"));
+            let recovery_coordinator = (!host.is_empty()).then(|| Generation(number_of(host)));
+            MemberState::Returning { recovery_coordinator }
+        }
     };
     (number_of(number), state)
 }

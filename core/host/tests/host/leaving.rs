@@ -1,47 +1,16 @@
 //! Graceful disconnect: the last messages of a host, and the time that it waits for answers.
 
 use crate::stage::*;
+use crate::story::{Story, Told, stories, tell};
 use braid_machine::JobRequest;
 
-const HEARTBEAT: Reply = Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false };
-
-/// A host that has written a block, and the devices that do not know of the commit yet.
-fn wrote(ordering: Ordering) -> (Stage, BTreeSet<DeviceId>) {
-    let mut stage = Stage::raid5(ordering);
-    let op = stage.write_block(0, 1);
-    if ordering == Ordering::CallbackLock {
-        match stage.lock_commands()[..] {
-            [(SERVER, LockCommand::Lock { lock_id, .. })] => {
-                stage.grant(SERVER, 3, LockReply::Granted { lock_id, waited: false });
-            }
-            ref other => panic!("not one lock request: {other:?}"),
-        }
-    }
-    let mut devices = BTreeSet::new();
-    for _ in ["reads", "writes"] {
-        let commands = stage.commands();
-        devices = commands.iter().map(|(device, _)| *device).collect();
-        stage.accept_all(&commands, 0);
-    }
-    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
-    (stage, devices)
+fn raid5(story: &[(&str, &str)]) -> Story {
+    tell(Stage::raid5(Ordering::Timestamp), story)
 }
 
-/// Answers the host's last message to each device, and returns the devices.
-fn forget(stage: &mut Stage) -> BTreeSet<DeviceId> {
-    let sent = std::mem::take(&mut stage.sent);
-    let told = sent.iter().filter_map(|(device, request)| match request.command {
-        Command::Forget { transaction } => {
-            assert!(request.settled > transaction.sequence, "the mark is above all its transactions");
-            Some((*device, transaction))
-        }
-        _ => None,
-    });
-    let told: Vec<_> = told.collect();
-    for (device, transaction) in &told {
-        stage.answer(*device, Reply::Forgotten { transaction: *transaction });
-    }
-    told.into_iter().map(|(device, _)| device).collect()
+/// A host that has written a block, and leaves; then, this story. The devices do not know of the commit yet.
+fn wrote(story: &[(&str, &str)]) -> Story {
+    raid5(&[("w writes 0", "#1 pre+read 0 4"), ("all accept", "#1 write 0 4"), ("all accept", "w done")]).told(story)
 }
 
 fn left(stage: &mut Stage, op: OpId) -> bool {
@@ -52,59 +21,9 @@ fn left(stage: &mut Stage, op: OpId) -> bool {
 }
 
 #[test]
-fn a_host_ends_when_its_commits_are_confirmed_and_their_devices_know_that_they_are_over() {
-    let (mut stage, devices) = wrote(Ordering::Timestamp);
-    let op = stage.ask(ArrayRequest::Disconnect);
-    let sent = std::mem::take(&mut stage.sent);
-    let told: BTreeSet<_> = sent.iter().filter(|(_, request)| request.commits == [1]).map(|sent| sent.0).collect();
-    assert_eq!(told, devices, "the commits are told at once");
-    let mut waiting = devices.clone();
-    for device in &devices {
-        assert!(forget(&mut stage).is_empty() && !left(&mut stage, op), "{waiting:?} may lack the commit");
-        stage.answer_with(*device, vec![1], HEARTBEAT);
-        waiting.remove(device);
-    }
-    assert!(!left(&mut stage, op));
-    assert_eq!(forget(&mut stage), devices, "only the devices that keep something are told");
-    assert!(left(&mut stage, op));
-    assert!(stage.host.is_idle());
-}
-
-#[test]
-fn a_recovery_coordinator_that_disconnects_abandons_its_requests_and_reports_them_settled() {
-    let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let mut membership = stage.host.membership().expect("the host has a membership").clone();
-    membership.epoch = membership.epoch.next();
-    let since = membership.epoch;
-    let returning = membership.member_mut(DeviceId(4)).expect("the device is a member");
-    (returning.member_state, returning.since) = (MemberState::Returning { recovery_coordinator: Some(HOST) }, since);
-    stage.news(membership);
-    let asks = |command: &Command| matches!(command, Command::Manage { task: Task::ListObjects, .. });
-    let asked: BTreeSet<_> =
-        stage.commands().into_iter().filter(|(_, command)| asks(command)).map(|sent| sent.0).collect();
-    assert!(!asked.is_empty());
-    // A block of a stripe whose parity is not on the returning device.
-    let op = stage.write_block(4, 1);
-    let mut devices = BTreeSet::new();
-    for _ in ["reads", "writes"] {
-        let commands: Vec<_> = stage.commands().into_iter().filter(|(_, command)| !asks(command)).collect();
-        devices = commands.iter().map(|(device, _)| *device).collect();
-        stage.accept_all(&commands, 0);
-    }
-    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
-    assert!(!devices.is_disjoint(&asked), "one of {devices:?} has an unanswered task, of {asked:?}");
-    let op = stage.ask(ArrayRequest::Disconnect);
-    for device in &devices {
-        stage.answer_with(*device, (1..20).collect(), HEARTBEAT);
-    }
-    // Each message says that the mark is above everything that the host has begun.
-    assert_eq!(forget(&mut stage), devices);
-    assert!(left(&mut stage, op));
-}
-
-#[test]
 fn a_host_asks_for_confirmations_again_and_again_but_not_for_long() {
-    let (mut stage, devices) = wrote(Ordering::Timestamp);
+    let Story { mut stage, .. } = wrote(&[]);
+    let devices = BTreeSet::from([0, 4].map(DeviceId));
     let op = stage.ask(ArrayRequest::Disconnect);
     stage.sent.clear();
     stage.pass(Duration::from_millis(50));
@@ -113,52 +32,6 @@ fn a_host_asks_for_confirmations_again_and_again_but_not_for_long() {
     assert!(!left(&mut stage, op));
     stage.pass(Duration::from_millis(960));
     assert!(left(&mut stage, op), "the host does not wait long for a silent device");
-}
-
-#[test]
-fn only_devices_that_have_not_confirmed_every_commit_are_asked_for_confirmations() {
-    let (mut stage, mut waiting) = wrote(Ordering::Timestamp);
-    let asked = |stage: &mut Stage| -> BTreeSet<DeviceId> {
-        std::mem::take(&mut stage.sent).into_iter().map(|(device, _)| device).collect()
-    };
-    let op = stage.ask(ArrayRequest::Disconnect);
-    assert_eq!(asked(&mut stage), waiting, "the other devices know of no commit");
-    let confirms = waiting.pop_first().expect("a write has participants");
-    stage.answer_with(confirms, vec![1], HEARTBEAT);
-    // Less than the interval of heartbeats.
-    stage.pass(Duration::from_millis(50));
-    assert_eq!(asked(&mut stage), waiting);
-    assert!(!left(&mut stage, op));
-}
-
-#[test]
-fn a_host_that_keeps_nothing_anywhere_ends_at_once() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let op = stage.read_block(0);
-    stage.accept_sent(0);
-    assert!(stage.outcome(op).is_some());
-    let op = stage.ask(ArrayRequest::Disconnect);
-    assert!(left(&mut stage, op));
-}
-
-#[test]
-fn cached_locks_are_given_back_until_that_is_confirmed() {
-    let (mut stage, devices) = wrote(Ordering::CallbackLock);
-    stage.lock_commands();
-    let op = stage.ask(ArrayRequest::Disconnect);
-    for device in &devices {
-        stage.answer_with(*device, vec![1], HEARTBEAT);
-    }
-    forget(&mut stage);
-    assert!(!left(&mut stage, op));
-    let unlocked = |stage: &mut Stage| match stage.lock_commands()[..] {
-        [(SERVER, LockCommand::Unlock { lock_id })] => lock_id,
-        ref other => panic!("not one message that releases locks: {other:?}"),
-    };
-    let lock_id = unlocked(&mut stage);
-    stage.grant(SERVER, 3, LockReply::Unlocked { lock_id });
-    assert!(left(&mut stage, op));
-    assert_eq!(stage.host.locks().len(), 0);
 }
 
 #[test]
@@ -204,30 +77,9 @@ fn many_cached_locks_are_given_back_in_few_messages_each_of_which_is_repeated_wh
 }
 
 #[test]
-fn where_there_is_no_room_for_a_host_it_tries_again_until_its_time_is_up() {
-    let rejected = Reply::Rejected { rejection: Rejection::TooManyHosts };
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let (op, other) = (stage.read_block(0), stage.read_block(0));
-    let commands = stage.commands();
-    let device = commands[0].0;
-    stage.answer(device, rejected.clone());
-    assert_eq!(stage.outcome(op), None);
-    stage.pass(Duration::from_secs(1));
-    let commands = stage.commands();
-    assert!(commands.iter().all(|(asked, _)| *asked == device) && commands.len() >= 2, "{commands:?}");
-    stage.accept_all(&commands[..1], 0);
-    assert!(matches!(stage.outcome(op), Some(Ok(HostSuccess::Data(_)))), "the device had room again");
-    stage.answer(device, rejected);
-    stage.pass(Duration::from_secs(30));
-    let outcome = stage.outcome(other);
-    assert!(matches!(outcome, Some(Err(HostError::Rejected { .. }))), "the reason is reported: {outcome:?}");
-}
-
-#[test]
 fn a_disconnecting_host_refuses_requests_and_leaves_nothing() {
-    let (mut stage, devices) = wrote(Ordering::Timestamp);
-    let op = stage.ask(ArrayRequest::Disconnect);
-    stage.sent.clear();
+    let mut told = wrote(&[("d disconnects", "")]);
+    let stage = &mut told.stage;
     let (device, request, patience) = (DeviceId(0), ObjectRequest { commands: Vec::new() }, Duration::from_secs(1));
     let refused = [
         stage.read_block(0),
@@ -241,12 +93,67 @@ fn a_disconnecting_host_refuses_requests_and_leaves_nothing() {
     assert!(stage.sent.is_empty(), "nothing is sent to devices: {:?}", stage.sent);
     let flush = stage.ask(VolumeRequest::Flush { volume: VOLUME });
     assert_eq!(stage.outcome(flush), Some(Ok(HostSuccess::Done)), "every write is durable");
-    for device in &devices {
-        stage.answer_with(*device, vec![1], HEARTBEAT);
-    }
-    assert_eq!(forget(&mut stage), devices, "everything begun before is declared over, and nothing is under way");
-    assert!(left(&mut stage, op));
-    assert!(stage.host.is_idle());
-    let asked = stage.read_block(0);
-    assert_eq!(stage.outcome(asked), Some(Err(HostError::Disconnecting)), "refused after the disconnect, too");
+    // Everything begun before is declared over, and nothing is under way.
+    told.goes_on(&[("0 4 confirm #1", "forget 0 4"), ("0 4 forget", "d done"), ("idle?", "yes")]);
+    let asked = told.stage.read_block(0);
+    assert_eq!(told.stage.outcome(asked), Some(Err(HostError::Disconnecting)), "refused after the disconnect, too");
+}
+
+stories! {
+    wrote;
+
+    fn a_host_ends_when_its_commits_are_confirmed_and_their_devices_know_that_they_are_over():
+        "show heartbeats";
+        "d disconnects" => "heartbeat with #1 0 4"; // The commits are told at once.
+        "0 confirms #1";
+        "4 confirms #1" => "forget 0 4"; // Only the devices that keep something are told.
+        "0 forgets";
+        "4 forgets" => "d done";
+        "idle?" => "yes";
+
+    fn only_devices_that_have_not_confirmed_every_commit_are_asked_for_confirmations():
+        "show heartbeats";
+        "d disconnects" => "heartbeat with #1 0 4"; // The other devices know of no commit.
+        "0 confirms #1";
+        "pass 50ms" => "heartbeat 4"; // Less than the interval of heartbeats.
+}
+
+stories! {
+    raid5;
+
+    fn a_host_that_keeps_nothing_anywhere_ends_at_once():
+        "r reads 0" => "#1 read 0";
+        "all accept" => "r has 0";
+        "d disconnects" => "d done";
+
+    fn a_recovery_coordinator_that_disconnects_abandons_its_requests_and_reports_them_settled():
+        "array monitored timestamp";
+        "enter 4:returning7" => "ListObjects 0 1 2 3 4";
+        "w writes 4" => "#1 read 0 1 2, #1 pre 3 4"; // Its devices have unanswered tasks.
+        "all accept" => "#1 write 3 4";
+        "all accept" => "w done";
+        "d disconnects";
+        "3 4 confirm #1" => "forget 3 4";
+        "3 4 forget" => "d done";
+
+    fn cached_locks_are_given_back_until_that_is_confirmed():
+        "array callback-lock";
+        "w writes 0" => "lock A XX cached";
+        "grant A" => "#1 read 0 4";
+        "all accept" => "#1 write 0 4";
+        "all accept" => "w done";
+        "d disconnects";
+        "0 4 confirm #1" => "forget 0 4, unlock A";
+        "0 4 forget";
+        "unlocked A" => "d done";
+        "locks?" => "0";
+
+    fn a_host_for_which_there_is_no_room_tries_again_until_its_time_is_up():
+        "r reads 0" => "#1 read 0";
+        "s reads 0" => "#2 read 0";
+        "0 rejects TooManyHosts";
+        "pass 1s" => "#1 read 0, #2 read 0";
+        "0 accepts #1" => "r has 0"; // The device had room again.
+        "0 rejects TooManyHosts";
+        "pass 30s" => "#2 read 0, s Rejected"; // The reason is reported.
 }

@@ -26,12 +26,25 @@ pub struct Story {
     transactions: Vec<(TransactionId, Stamp)>,
     locks: Vec<(LockServerId, u64)>,
     written: BTreeSet<TransactionId>,
+    shows_heartbeats: bool,
+    /// What each device was last asked to forget.
+    forgets: BTreeMap<DeviceId, TransactionId>,
 }
 
 /// Tells a story, and returns it for another part.
 pub fn tell(stage: Stage, parts: &[(&str, &str)]) -> Story {
     let (ops, open, transactions, locks) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
-    Story { stage, ops, open, transactions, locks, written: BTreeSet::new() }.told(parts)
+    Story {
+        stage,
+        ops,
+        open,
+        transactions,
+        locks,
+        written: BTreeSet::new(),
+        shows_heartbeats: false,
+        forgets: BTreeMap::new(),
+    }
+    .told(parts)
 }
 
 impl Told for Story {
@@ -82,6 +95,7 @@ impl Story {
                 }
                 stage.news(membership);
             }
+            ["show", "heartbeats"] => self.shows_heartbeats = true,
             ["idle?"] => return yes_or_no(stage.host.is_idle()),
             ["count", counter] => {
                 let counted = stage.host.counters().list().into_iter().find(|(name, _)| *name == counter);
@@ -152,8 +166,17 @@ impl Story {
                 self.stage.confirm(device, commits);
                 continue;
             }
-            if let ["rejects", ..] = words {
-                self.stage.answer(device, Reply::Rejected { rejection: Rejection::Fenced });
+            if let ["forgets" | "forget"] = words {
+                self.stage.answer(device, Reply::Forgotten { transaction: self.forgets[&device] });
+                continue;
+            }
+            if let ["rejects", rejection] = words {
+                let rejection = match *rejection {
+                    "Fenced" => Rejection::Fenced,
+                    "TooManyHosts" => Rejection::TooManyHosts,
+                    other => panic!("not a rejection: {other}"),
+                };
+                self.stage.answer(device, Reply::Rejected { rejection });
                 continue;
             }
             let sent = self.open.iter_mut().find_map(|sent| is_meant(sent).then(|| sent.1.clone()));
@@ -243,8 +266,24 @@ impl Story {
     fn found(&mut self) -> Vec<String> {
         let mut groups: Vec<(String, BTreeSet<u16>)> = Vec::new();
         let mut writes: BTreeMap<TransactionId, (BTreeSet<u16>, BTreeSet<u16>)> = BTreeMap::new();
-        for (device, command) in self.stage.commands() {
-            let mut shown = kind_of(&command);
+        for (device, Request { command, settled, commits, .. }) in std::mem::take(&mut self.stage.sent) {
+            let mut shown = match command {
+                Command::Heartbeat if !self.shows_heartbeats => continue,
+                Command::Heartbeat => {
+                    let known = |commit| self.transactions.iter().position(|(known, _)| known.sequence == commit);
+                    let numbers = commits.into_iter().map(|commit| known(commit).expect("it is known") + 1);
+                    let with = numbers.map(|number| format!(" with #{number}"));
+                    format!("heartbeat{}", with.collect::<String>())
+                }
+                _ => kind_of(&command),
+            };
+            if let Command::Forget { transaction } = command {
+                self.forgets.insert(device, transaction);
+                assert!(
+                    transaction.host != HOST || settled > transaction.sequence,
+                    "the mark is above all its transactions"
+                );
+            }
             if has_subject(&command) {
                 let named @ (transaction, _) = subject(&command);
                 let known = self.transactions.iter().position(|known| *known == named);

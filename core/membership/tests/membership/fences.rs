@@ -27,17 +27,6 @@ impl Bench {
 }
 
 #[test]
-fn a_fence_does_not_wait_for_an_unavailable_device() {
-    let mut bench = Bench::of(2);
-    bench.renew(device(1));
-    bench.fence(5, &[7]);
-    bench.pass_with(LEASE - SECOND / 10, &nodes(&[0], &[]));
-    assert!(!bench.is_fenced(5));
-    bench.pass_with(NOTICE, &nodes(&[0], &[]));
-    assert_eq!((bench.is_fenced(5), bench.unavailable()), (true, vec![1]));
-}
-
-#[test]
 fn a_fence_that_changes_nothing_is_no_new_epoch_but_waits_for_the_first() {
     let mut bench = Bench::new();
     bench.say(host(1), fence(1, 10, &[5, 6], &[]));
@@ -122,15 +111,6 @@ fn hosts_that_do_not_exist_yet_are_not_fenced() {
     assert_eq!((fence_of(&bench).below, bench.monitor.counters().fences_ahead), (Generation(next + 1), 3));
 }
 
-#[test]
-fn a_host_that_does_not_exist_yet_does_not_count() {
-    let mut bench = Bench::new();
-    let stranger = LAST_GENERATION.0 + 1;
-    bench.silent = vec![DeviceId(2)];
-    bench.pass_with(LEASE * 2, &nodes(&ALL, &[stranger]));
-    assert_eq!((bench.epoch(), bench.member_state(2)), (1, MemberState::In), "nobody else misses the device");
-}
-
 stories! {
     five;
 
@@ -204,4 +184,17 @@ stories! {
         "undecided 3 6";
         "hear 3";
         "fenced 6" => "yes"; // It is decided.
+
+    fn a_fence_does_not_wait_for_an_unavailable_device():
+        "array 2";
+        "hear 1";
+        "fence 5 7" => "e2";
+        "4300ms 0";
+        "fenced 5" => "no";
+        "200ms 0" => "lacking 1";
+        "fenced 5" => "yes";
+
+    fn a_host_that_does_not_exist_yet_does_not_count():
+        "silent 2";
+        "8800ms 01234 h1048577"; // It alone misses the device.
 }

@@ -40,35 +40,6 @@ fn a_device_about_to_be_marked_out_is_not_reported_as_unavailable() {
 }
 
 #[test]
-fn groups_that_share_no_stripe_each_do_without_one() {
-    let mut bench = Bench::of(6);
-    bench.adopt(volume(1, RaidLevel::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
-    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4, 5], &[]));
-    bench.pass_with(LEASE + NOTICE, &nodes(&[1, 2, 4, 5], &[]));
-    assert_eq!((bench.member_state(0), bench.member_state(3)), (MemberState::Out, MemberState::Out));
-    assert_eq!(
-        (bench.epoch(), bench.since(0), bench.since(3)),
-        (2, 2, 2),
-        "changes that are due together make one epoch"
-    );
-}
-
-#[test]
-fn a_silent_device_without_redundant_volumes_is_only_unavailable() {
-    let mut bench = Bench::of(3);
-    bench.adopt(volume(1, RaidLevel::Raid0 { data: 3 }, &[0, 1, 2]));
-    bench.adopt(volume(2, RaidLevel::Raid1 { copies: 2 }, &[1, 2]));
-    bench.pass_with(SECOND, &nodes(&[0, 1, 2], &[]));
-    bench.pass_with(LEASE * 2, &nodes(&[1, 2], &[]));
-    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![0]));
-    bench.pass_with(LEASE * 2, &nodes(&[0, 1], &[]));
-    assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::Out, vec![]));
-    bench.request(ControlRequest::DropVolume { volume: braid_base::VolumeId(2) }).expect("it is forgotten");
-    bench.pass_with(LEASE * 2, &nodes(&[0], &[]));
-    assert_eq!((bench.member_state(1), bench.unavailable()), (MemberState::In, vec![1]));
-}
-
-#[test]
 fn a_device_that_hosts_cannot_reach_gets_no_more_leases_and_is_taken_out() {
     let mut bench = Bench::new();
     let all = nodes(&[0, 1, 2, 3, 4], &[7, 8]);
@@ -126,18 +97,6 @@ fn reports_of_few_hosts_are_not_believed_for_a_while() {
     told.goes_on(&[("leased 3", "yes")]);
 }
 
-/// The monitor was suspended; the first of the messages that arrived meanwhile is one of a host.
-#[test]
-fn a_suspended_monitor_tells_the_host_that_it_hears_first_of_no_unavailable_device() {
-    let mut bench = Bench::new();
-    let all = nodes(&[0, 1, 2, 3, 4], &[7]);
-    bench.pass_with(SECOND * 5, &all);
-    bench.now.time = bench.now.time.after(LEASE + SECOND);
-    let answer = bench.answer_to(host(7));
-    (0..5).for_each(|number| bench.renew(device(number)));
-    assert_eq!(answer.unavailable, vec![], "what devices sent meanwhile is not read yet");
-}
-
 /// What suspended the monitor may have suspended devices, too. They are given as much time as the pause has taken, up to a lease.
 #[test]
 fn a_suspended_monitor_waits_for_devices_that_wake_after_it() {
@@ -152,20 +111,6 @@ fn a_suspended_monitor_waits_for_devices_that_wake_after_it() {
         bench.pass_with(SECOND, &nodes(&[0, 1, 2], &[7]));
         assert_eq!(bench.unavailable(), [3, 4], "{pause:?}");
     }
-}
-
-/// Otherwise a lock server would have no host fenced that keeps locks, as long as an empty device is dead.
-#[test]
-fn lock_servers_hear_only_of_unavailable_devices_on_which_volumes_lie() {
-    let mut bench = Bench::of(4);
-    bench.adopt(volume(1, RaidLevel::Raid1 { copies: 2 }, &[0, 1]));
-    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3], &[7]));
-    bench.adopt(volume(2, RaidLevel::Raid0 { data: 2 }, &[0, 2]));
-    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1], &[7]));
-    assert_eq!(bench.unavailable(), [2, 3]);
-    let told =
-        |bench: &mut Bench, node| bench.answer_to(node).unavailable.iter().map(|device| device.0).collect::<Vec<_>>();
-    assert_eq!((told(&mut bench, host(7)), told(&mut bench, lock_server(0))), (vec![2, 3], vec![2]));
 }
 
 stories! {
@@ -264,4 +209,36 @@ stories! {
         "silent 3";
         "20s 0234 h7";
         "leased 3" => "yes";
+
+    fn groups_that_share_no_stripe_each_do_without_one():
+        "array 6";
+        "adopt 1 raid5:2+1 012345";
+        "1s 012345";
+        "4600ms 1245" => "e2: 0 out 3 out"; // Changes that are due together make one epoch.
+
+    fn a_silent_device_without_redundant_volumes_is_only_unavailable():
+        "array 3";
+        "adopt 1 raid0:3 012";
+        "adopt 2 raid1:2 12";
+        "1s 012";
+        "8800ms 12" => "lacking 0";
+        "8800ms 01" => "e2: 2 out, lacking none";
+        "drop 2";
+        "8800ms 0" => "lacking 1";
+
+    /// The first of the messages that arrived meanwhile is one of a host: what devices sent is not read yet.
+    fn a_suspended_monitor_tells_the_host_that_it_hears_first_of_no_unavailable_device():
+        "5s 01234 h7";
+        "suspended for 5400ms";
+        "told h7" => "none";
+
+    /// Otherwise a lock server would have no host fenced that keeps locks, as long as an empty device is dead.
+    fn lock_servers_hear_only_of_unavailable_devices_on_which_volumes_lie():
+        "array 4";
+        "adopt 1 raid1:2 01";
+        "1s 0123 h7";
+        "adopt 2 raid0:2 02";
+        "4600ms 01 h7" => "lacking 2 3";
+        "told h7" => "2 3";
+        "told s0" => "2";
 }

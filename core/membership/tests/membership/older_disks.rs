@@ -61,21 +61,6 @@ fn an_older_disk_is_refused_in_every_member_state() {
     assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::In, vec![2]));
 }
 
-/// Its lease still runs when another disk is put in; the other devices must not rely on it because of that.
-#[test]
-fn devices_are_not_taken_out_for_another_with_the_wrong_disk() {
-    let mut bench = Bench::new();
-    let others = nodes(&[0, 1, 4], &[7]);
-    bench.renew(device(3));
-    bench.pass_with(SECOND, &[others.clone(), vec![device(2)]].concat());
-    while bench.now.time < braid_base::Time(1_000_000_000_000).after(SECOND * 8) {
-        bench.renew_in(Epoch(0), device(2));
-        bench.pass_with(SECOND / 4, &others);
-        assert_eq!(bench.epoch(), 1);
-    }
-    assert_eq!(bench.unavailable(), [2, 3]);
-}
-
 /// Messages are reordered.
 #[test]
 fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
@@ -97,24 +82,6 @@ fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
     bench.say_in(Epoch(3), device(2), renewal(sent, Vec::new()));
     bench.pass(NOTICE * 2);
     assert_eq!(bench.member_state(4), MemberState::Out);
-}
-
-#[test]
-fn an_empty_disk_in_place_of_one_that_was_in_is_refused_and_the_rest_goes_on_without_it() {
-    let mut told = five(&[("has 2 e0", ""), ("asks 2", "Changed, and e1"), ("outdated 2", "e0")]);
-    for _ in 0..40 {
-        told.bench.renew_in(Epoch(0), device(2));
-        told.bench.pass_with(SECOND / 2, &nodes(&[0, 1, 3, 4], &[7]));
-    }
-    told.goes_on(&[
-        // It stays out.
-        ("outdated 2", "e0, e2: 2 out"),
-        ("leased 2", "no"),
-        // The right disk returns, with the epoch that it had when it left.
-        ("has 2 e1", ""),
-        ("2s 01234 h7", "e3: 2 returning h7"),
-        ("outdated 2", "no"),
-    ]);
 }
 
 /// A renewal of device 2.
@@ -156,4 +123,21 @@ stories! {
         "has 2 e3";
         "hear 2";
         "h7 resynchronised 2 e3" => "e4: 2 in since e3";
+
+    /// Its lease still runs when another disk is put in; the other devices must not rely on it because of that.
+    fn devices_are_not_taken_out_for_another_with_the_wrong_disk():
+        "hear 3";
+        "1s 01244 h7";
+        "empty 2 for 6s 014 h7" => "lacking 2 3";
+
+    fn an_empty_disk_in_place_of_one_that_was_in_is_refused_and_the_rest_goes_on_without_it():
+        "has 2 e0";
+        "asks 2" => "Changed, and e1";
+        "outdated 2" => "e0";
+        "empty 2 for 20s 0134 h7" => "e2: 2 out";
+        "outdated 2" => "e0"; // It stays out.
+        "leased 2" => "no";
+        "has 2 e1"; // The right disk returns, with the epoch that it had when it left.
+        "2s 01234 h7" => "e3: 2 returning h7";
+        "outdated 2" => "no";
 }

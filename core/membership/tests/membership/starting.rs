@@ -1,7 +1,7 @@
 //! A starting monitor reads its disk, and assumes that devices have leases.
 
 use crate::bench::*;
-use crate::story::{self, Told, stories};
+use crate::story::{self, stories};
 use braid_machine::{DiskError, DiskResult, DiskTag};
 
 /// Device 2 is out, as of epoch 2; then the monitor is stopped.
@@ -10,10 +10,6 @@ fn one_out() -> Bench {
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
     assert_eq!(bench.member_state(2), MemberState::Out);
     bench
-}
-
-fn five() -> braid_layout::VolumeDescription {
-    volume(1, RaidLevel::Raid5 { data: 4 }, &[0, 1, 2, 3, 4])
 }
 
 #[test]
@@ -43,14 +39,6 @@ fn the_first_membership_is_durable_before_any_request_is_answered() {
     bench.pass(SECOND * 2);
     assert!(bench.gets_lease(device(1)));
     assert_eq!((bench.epoch(), bench.membership().members.len()), (1, 3));
-}
-
-#[test]
-fn every_device_is_taken_to_have_a_lease_after_a_restart() {
-    let mut told = story::five(&[("4600ms 0134", "e2: 2 out"), ("1s 0134", ""), ("restart", "")]);
-    let leases: Vec<_> = told.bench.monitor.leases().map(|lease| lease.runs_until.is_some()).collect();
-    assert_eq!((told.bench.epoch(), leases), (2, vec![true, true, false, true, true]));
-    told.goes_on(&[("8800ms 014", "lacking 3")]);
 }
 
 #[test]
@@ -108,57 +96,6 @@ fn the_record_of_another_array_is_refused_and_says_which_devices_there_are() {
     }
 }
 
-/// The disk was lost, or is an old copy.
-#[test]
-fn a_monitor_that_is_behind_as_many_devices_as_agree_with_it_stops() {
-    let mut bench = Bench::new();
-    bench.restart(config(5));
-    bench.adopt(five());
-    bench.renew_in(Epoch(2), host(7));
-    bench.renew_in(Epoch(2), device(9));
-    bench.renew(device(0));
-    bench.renew_in(Epoch(2), device(3));
-    bench.pass(SECOND);
-    assert_eq!(bench.monitor.service(), MonitorService::Serving, "it waits for the others");
-    bench.hear(device(3));
-    bench.pass(SECOND);
-    let behind = MonitorError::Behind { device: DeviceId(3), theirs: Epoch(2), ours: Epoch(1) };
-    assert_eq!(bench.monitor.service(), MonitorService::Unusable(behind));
-    assert!(behind.to_string().contains("d3 has epoch e2"), "{behind}");
-    assert_eq!((bench.hear(device(3)), bench.monitor.deadline()), (None, None));
-}
-
-#[test]
-fn one_device_that_names_an_epoch_that_never_was_is_refused_and_the_array_goes_on() {
-    let mut bench = Bench::new();
-    let ahead = |bench: &Bench| {
-        bench.monitor.leases().filter_map(|lease| Some((lease.device.0, lease.ahead?.0))).collect::<Vec<_>>()
-    };
-    // A running monitor: it has announced no such epoch.
-    bench.renew_in(Epoch(u32::MAX - 15), device(3));
-    let told = bench.hear(device(3)).expect("it is answered");
-    assert_eq!((told.membership, told.reply), (None, MonitorReply::Changed), "it gets no lease");
-    assert_eq!((ahead(&bench), bench.monitor.counters().ahead), (vec![(3, u32::MAX - 15)], 1));
-    assert!([0, 1, 2, 4].iter().all(|number| bench.gets_lease(device(*number))));
-    // It is a dead device from now on.
-    let others = nodes(&[0, 1, 2, 4], &[]);
-    for _ in 0..6 {
-        bench.pass_with(SECOND, &others);
-        bench.renew_in(Epoch(u32::MAX - 15), device(3));
-    }
-    assert_eq!((bench.epoch(), bench.member_state(3)), (2, MemberState::Out));
-    // The same to a monitor that starts: four devices say otherwise.
-    bench.restart(config(5));
-    bench.adopt(five());
-    bench.renew_in(Epoch(u32::MAX - 15), device(3));
-    bench.pass_with(SECOND * 3, &others);
-    assert_eq!(bench.monitor.service(), MonitorService::Serving);
-    assert!([0, 1, 2, 4].iter().all(|number| bench.gets_lease(device(*number))));
-    // With its right epoch it is heard again.
-    bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3, 4], &[]));
-    assert_eq!((ahead(&bench), bench.member_state(3)), (vec![], MemberState::Returning { recovery_coordinator: None }));
-}
-
 #[test]
 fn a_monitor_whose_disk_fails_stops() {
     let mut bench = Bench::new();
@@ -190,60 +127,6 @@ fn volumes_that_make_no_sense_are_not_adopted() {
     bench.adopt(more);
 }
 
-/// An older copy of the record, in which device 2 was in: the device still has that epoch, and the others have continued without it.
-#[test]
-fn a_monitor_with_an_older_record_gives_no_lease_before_it_hears_of_the_later_epoch() {
-    let mut bench = Bench::new();
-    let (older, epoch) = (bench.disk().to_vec(), bench.epoch());
-    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!((bench.epoch(), bench.member_state(2)), (epoch + 1, MemberState::Out));
-    bench.restart_with(config(5), older);
-    bench.adopt(five());
-    assert!(!bench.gets_lease(device(2)), "it would serve old content");
-    bench.renew_in(Epoch(epoch + 1), device(0));
-    bench.pass(SECOND * 2);
-    let behind = MonitorError::Behind { device: DeviceId(0), theirs: Epoch(epoch + 1), ours: Epoch(epoch) };
-    assert_eq!(bench.monitor.service(), MonitorService::Unusable(behind));
-}
-
-#[test]
-fn a_device_that_asks_early_gets_its_lease_once_all_were_heard_or_had_the_time() {
-    let leased = |bench: &mut Bench, number: u16| {
-        let told = std::iter::from_fn(|| bench.hear(device(number)));
-        told.filter(|answer| matches!(answer.reply, MonitorReply::Lease { .. })).count()
-    };
-    let mut bench = Bench::new();
-    bench.restart(config(5));
-    bench.adopt(five());
-    let ask = |bench: &mut Bench, number: u16| bench.renew_in(Epoch(1), device(number));
-    (0..4).for_each(|number| ask(&mut bench, number));
-    assert_eq!((0..4).map(|number| leased(&mut bench, number)).sum::<usize>(), 0);
-    ask(&mut bench, 4);
-    assert!((0..5).all(|number| leased(&mut bench, number) == 1), "no device has to ask again");
-    bench.restart(config(5));
-    bench.adopt(five());
-    (0..4).for_each(|number| ask(&mut bench, number));
-    bench.pass(SECOND * 2);
-    assert!((0..4).all(|number| leased(&mut bench, number) == 1), "one of them is dead");
-}
-
-#[test]
-fn a_monitor_that_finds_its_record_to_be_old_does_not_continue_it() {
-    let mut bench = Bench::new();
-    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
-    let (older, epoch) = (bench.disk().to_vec(), bench.epoch());
-    assert_eq!(bench.member_state(2), MemberState::Out);
-    bench.restart_with(config(5), older.clone());
-    bench.adopt(five());
-    bench.pass(SECOND * 3 / 2);
-    // By the old record, this device may return.
-    bench.renew_in(Epoch(1), device(2));
-    [0, 1, 3, 4].into_iter().for_each(|number| bench.renew_in(Epoch(epoch + 1), device(number)));
-    bench.pass(SECOND);
-    assert!(matches!(bench.monitor.service(), MonitorService::Unusable(MonitorError::Behind { .. })));
-    assert!(bench.disk() == older, "it would make another membership of an epoch that there was");
-}
-
 stories! {
     story::five;
 
@@ -258,4 +141,71 @@ stories! {
         "restart";
         "1s 01234 h7";
         "1s 01234 h7 h8";
+
+    fn every_device_is_taken_to_have_a_lease_after_a_restart():
+        "4600ms 0134" => "e2: 2 out";
+        "1s 0134";
+        "restart";
+        "leases" => "0 1 3 4";
+        "8800ms 014" => "lacking 3";
+
+    /// The disk was lost, or is an old copy.
+    fn a_monitor_that_is_behind_as_many_devices_as_agree_with_it_stops():
+        "restart";
+        "late h7 9 e2";
+        "hear 0";
+        "late 3 e2";
+        "1s";
+        "service" => "serving"; // It waits for the others.
+        "heard 3" => "yes";
+        "1s";
+        "service" => "device d3 has epoch e2, but the monitor's record ends with epoch e1";
+        "heard 3" => "no";
+
+    fn one_device_that_names_an_epoch_that_never_was_is_refused_and_the_array_goes_on():
+        "has 3 e4294967280"; // A running monitor: it has announced no such epoch.
+        "asks 3" => "Changed"; // It gets no lease.
+        "ahead" => "3: e4294967280, 1 counted";
+        "leased 0124" => "yes";
+        "6s 01234" => "e2: 3 out"; // It is a dead device from now on.
+        "restart";
+        "hear 3"; // The same to a monitor that starts: four devices say otherwise.
+        "3s 0124";
+        "service" => "serving";
+        "leased 0124" => "yes";
+        "has 3 e1"; // With its right epoch it is heard again.
+        "3s 01234" => "e3: 3 returning";
+        "ahead" => "1 counted";
+
+    /// An older copy of the record, in which device 2 was in: the device still has that epoch, and the others have continued without it.
+    fn a_monitor_with_an_older_record_gives_no_lease_before_it_hears_of_the_later_epoch():
+        "copy";
+        "4600ms 0134" => "e2: 2 out";
+        "restart from copy" => "e1: 2 in";
+        "leased 2" => "no"; // It would serve old content.
+        "late 0 e2";
+        "2s";
+        "service" => "device d0 has epoch e2, but the monitor's record ends with epoch e1";
+
+    fn a_monitor_that_finds_its_record_to_be_old_does_not_continue_it():
+        "copy";
+        "4600ms 0134" => "e2: 2 out";
+        "restart from copy" => "e1: 2 in";
+        "1500ms";
+        "late 2 e1"; // By the old record, this device may return.
+        "late 0134 e2";
+        "1s";
+        "service" => "device d4 has epoch e2, but the monitor's record ends with epoch e1";
+        "is copy" => "yes"; // It would make another membership of an epoch that there was.
+
+    fn a_device_that_asks_early_gets_its_lease_once_all_were_heard_or_had_the_time():
+        "restart";
+        "late 0123 e1";
+        "got leases 0123";
+        "late 4 e1";
+        "got leases 01234" => "0 1 2 3 4"; // No device has to ask again.
+        "restart";
+        "late 0123 e1";
+        "2s";
+        "got leases 0123" => "0 1 2 3"; // One of them is dead.
 }

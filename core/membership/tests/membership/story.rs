@@ -12,6 +12,8 @@ pub struct Story {
     pub bench: Bench,
     members: Membership,
     lacking: Vec<u16>,
+    /// A copy of the monitor's disk.
+    copy: Vec<u8>,
     /// The last ticket that the story has chosen for an operator's request.
     tickets: u64,
 }
@@ -23,7 +25,7 @@ pub fn five(parts: &[(&str, &str)]) -> Story {
 
 pub fn tell(bench: Bench, parts: &[(&str, &str)]) -> Story {
     let (members, lacking) = (bench.membership().clone(), bench.unavailable());
-    Story { bench, members, lacking, tickets: 1_000 }.told(parts)
+    Story { bench, members, lacking, copy: Vec::new(), tickets: 1_000 }.told(parts)
 }
 
 impl Told for Story {
@@ -88,7 +90,49 @@ impl Story {
             ["replace" | "readmit" | "fail" | "add" | "remove" | "spare" | "unspare" | "throttle", ..] => {
                 return Some(self.administers(&words));
             }
-            ["late", node, epoch] => bench.renew_in(epoch_of(epoch), nodes_of(&[node])[0]),
+            ["late", ref nodes @ .., epoch] => {
+                nodes_of(nodes).into_iter().for_each(|node| bench.renew_in(epoch_of(epoch), node));
+            }
+            ["copy"] => self.copy = bench.disk().to_vec(),
+            ["is", "copy"] => return yes_or_no(bench.disk() == self.copy),
+            ["restart", "from", "copy"] => {
+                bench.restart_with(config(5), self.copy.clone());
+                bench.adopt(volume(1, RaidLevel::Raid5 { data: 4 }, &[0, 1, 2, 3, 4]));
+            }
+            ["service"] => return Some(service_shown(&bench.monitor)),
+            ["ahead"] => {
+                let ahead =
+                    bench.monitor.leases().filter_map(|lease| Some(format!("{}: e{}", lease.device.0, lease.ahead?.0)));
+                let counted = format!("{} counted", bench.monitor.counters().ahead);
+                return Some(ahead.chain([counted]).collect::<Vec<_>>().join(", "));
+            }
+            // The devices whose leases may still run.
+            ["leases"] => {
+                let leased = bench.monitor.leases().filter(|lease| lease.runs_until.is_some());
+                return Some(leased.map(|lease| lease.device.0.to_string()).collect::<Vec<_>>().join(" "));
+            }
+            // The devices that were given a lease, each of which was given one.
+            ["got", "leases", devices] => {
+                let got = devices.chars().filter(|digit| {
+                    let answers = std::iter::from_fn(|| bench.hear(device(number_of(&digit.to_string()))));
+                    let leases = answers.filter(|answer| matches!(answer.reply, MonitorReply::Lease { .. })).count();
+                    assert!(leases < 2, "device {digit} was given {leases} leases");
+                    leases == 1
+                });
+                let got = got.map(String::from).collect::<Vec<_>>().join(" ");
+                return Some(got).filter(|got| !got.is_empty());
+            }
+            ["drop", id] => {
+                bench.request(ControlRequest::DropVolume { volume: VolumeId(number_of(id)) }).expect("it is forgotten")
+            }
+            // A device whose disk knows no epoch, whatever it is told.
+            ["empty", device, "for", span, ref nodes @ ..] => {
+                let (end, alive) = (bench.now.time.after(span_of(span)), nodes_of(nodes));
+                while bench.now.time < end {
+                    bench.renew_in(Epoch(0), nodes_of(&[device])[0]);
+                    bench.pass_with(SECOND / 4, &alive);
+                }
+            }
             ["suspended", "for", span] => bench.now.time = bench.now.time.after(span_of(span)),
             ["silent", ref devices @ ..] => bench.silent = devices_of(devices),
             ["unable", ref devices @ ..] => bench.unable = devices_of(devices),
@@ -118,7 +162,7 @@ impl Story {
                 });
                 bench.undecided.insert(nodes_of(&[device])[0], hosts.collect());
             }
-            ["leased", node] => return yes_or_no(bench.gets_lease(nodes_of(&[node])[0])),
+            ["leased", node] => return yes_or_no(nodes_of(&[node]).into_iter().all(|node| bench.gets_lease(node))),
             ["outdated", device] => {
                 let lease = bench.monitor.leases().find(|lease| lease.device == DeviceId(number_of(device)));
                 let outdated = lease.expect("it is a device of the array").outdated;
@@ -236,6 +280,18 @@ impl Bench {
             _ => None,
         });
         told.collect()
+    }
+}
+
+/// Whether the monitor serves, or in short why it can't. Such a monitor waits for nothing.
+fn service_shown(monitor: &Monitor) -> String {
+    match monitor.service() {
+        MonitorService::Off | MonitorService::Reading => "not yet".into(),
+        MonitorService::Serving => "serving".into(),
+        MonitorService::Unusable(error) => {
+            assert_eq!(monitor.deadline(), None);
+            error.to_string().split(':').next().expect("a text").into()
+        }
     }
 }
 
