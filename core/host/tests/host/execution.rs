@@ -22,31 +22,6 @@ fn only_what_must_read_is_executed_by_devices() {
 }
 
 #[test]
-fn devices_that_can_t_reach_each_other_are_not_needed_to() {
-    let mut told = tell(
-        Stage::at_parity(),
-        &[
-            ("w writes 0", "#1 execute 0 4"),
-            ("0 accepts", ""),
-            // The sender is asked again.
-            ("4 lacks part of 0", "#1 execute 0"),
-            ("4 lacks part of 0", "#1 execute 0"),
-            ("4 lacks part of 0", "#1 retract 0 4"),
-            ("all accept", "#2 pre+read 0 4"),
-            ("pass 100ms", ""),
-            ("all accept", "#2 write 0 4"),
-            ("all accept", "w done"),
-            // For a while, columns are not sent to these two.
-            ("v writes 0", "#3 pre+read 0 4"),
-            ("all accept", "#3 write 0 4"),
-            ("all accept", "v done"),
-        ],
-    );
-    told.stage.pass(Duration::from_secs(11));
-    told.goes_on(&[("x writes 0", "#4 execute 0 4")]);
-}
-
-#[test]
 fn a_device_that_waits_is_not_hurried() {
     let waits = [("4 waits", ""); 9];
     let (begins, ends) = ([("w writes 0", "#1 execute 0 4")], [("all accept", "w done")]);
@@ -83,4 +58,20 @@ stories! {
         "enter 4:out" => "#1 resolve 0";
         "0 votes Prepared" => "#1 commit 0";
         "0 accepts" => "w done"; // All that count have their intents.
+
+    fn devices_that_can_t_reach_each_other_are_not_needed_to():
+        "w writes 0" => "#1 execute 0 4";
+        "0 accepts";
+        "4 lacks part of 0" => "#1 execute 0"; // The sender is asked again.
+        "4 lacks part of 0" => "#1 execute 0";
+        "4 lacks part of 0" => "#1 retract 0 4";
+        "all accept" => "#2 pre+read 0 4";
+        "pass 100ms";
+        "all accept" => "#2 write 0 4";
+        "all accept" => "w done";
+        "v writes 0" => "#3 pre+read 0 4"; // For a while, columns are not sent to these two.
+        "all accept" => "#3 write 0 4";
+        "all accept" => "v done";
+        "pass 11s";
+        "x writes 0" => "#4 execute 0 4";
 }

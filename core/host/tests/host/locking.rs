@@ -94,49 +94,6 @@ fn a_restarted_server_is_told_all_held_locks_before_it_grants_new_ones() {
 }
 
 #[test]
-fn several_servers_are_asked_in_turn_or_all_at_once() {
-    let of_three = |acquisition| Stage::with_lock_servers(Ordering::ServerLock, 3, acquisition);
-    tell(
-        of_three(Acquisition::Ordered),
-        &[
-            ("r reads 0+200", "lock A 19S"),
-            ("grant A", "lock B 24S at 1"),
-            ("grant B", "lock C 19S at 2"),
-            ("grant C", "#1 read 0 1 2 3 4"),
-        ],
-    );
-    tell(
-        of_three(Acquisition::Timeout),
-        &[
-            ("r reads 0+200", "lock A 19S impatient, lock B 24S impatient at 1, lock C 19S impatient at 2"),
-            ("grant A", ""),
-            ("grant B", ""),
-            ("grant C", "#1 read 0 1 2 3 4"),
-        ],
-    );
-}
-
-#[test]
-fn a_refused_lock_request_returns_the_others_and_all_are_retried_later() {
-    tell(
-        Stage::with_lock_servers(Ordering::ServerLock, 3, Acquisition::Timeout),
-        &[
-            ("r reads 0+200", "lock A 19S impatient, lock B 24S impatient at 1, lock C 19S impatient at 2"),
-            ("grant A", ""),
-            ("time out B", "unlock A, unlock C at 2"),
-            ("count restarts", "1"),
-            ("pass 70ms", "lock D 19S impatient, lock E 24S impatient at 1, lock F 19S impatient at 2"),
-        ],
-    );
-}
-
-#[test]
-fn without_a_lock_server_such_a_volume_is_not_served() {
-    let stage = Stage::with_lock_servers(Ordering::CallbackLock, 0, Acquisition::Ordered);
-    tell(stage, &[("r reads 0", "r NoLockServer")]);
-}
-
-#[test]
 fn device_locks_of_a_read_are_given_back_behind_the_users_back() {
     let mut told = tell(Stage::raid5(Ordering::DeviceLock), &[("r reads 0", "#1 read 0")]);
     // Answered before the unlock.
@@ -312,4 +269,30 @@ stories! {
         "4 refuses LockTimeout" => "#1 abort 0";
         "pass 10ms" => "#2 pre+read 0 4";
         "count restarts" => "1";
+
+    fn several_servers_are_asked_in_turn():
+        "array with 3 servers in turn";
+        "r reads 0+200" => "lock A 19S";
+        "grant A" => "lock B 24S at 1";
+        "grant B" => "lock C 19S at 2";
+        "grant C" => "#1 read 0 1 2 3 4";
+
+    fn several_servers_are_asked_at_once_by_an_impatient_host():
+        "array with 3 servers at once";
+        "r reads 0+200" => "lock A 19S impatient, lock B 24S impatient at 1, lock C 19S impatient at 2";
+        "grant A";
+        "grant B";
+        "grant C" => "#1 read 0 1 2 3 4";
+
+    fn a_refused_lock_request_returns_the_others_and_all_are_retried_later():
+        "array with 3 servers at once";
+        "r reads 0+200" => "lock A 19S impatient, lock B 24S impatient at 1, lock C 19S impatient at 2";
+        "grant A";
+        "time out B" => "unlock A, unlock C at 2";
+        "count restarts" => "1";
+        "pass 70ms" => "lock D 19S impatient, lock E 24S impatient at 1, lock F 19S impatient at 2";
+
+    fn without_a_lock_server_such_a_volume_is_not_served():
+        "array with 0 servers in turn";
+        "r reads 0" => "r NoLockServer";
 }

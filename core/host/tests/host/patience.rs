@@ -14,9 +14,7 @@ fn monitored(story: &[(&str, &str)]) -> Story {
 
 /// A write whose writes are sent; then, this story.
 fn writing(stage: Stage, write: &str, story: &[(&str, &str)]) -> Story {
-    let mut told = tell(stage, &[(write, "#1 pre+read 0 4"), ("all accept", "#1 write 0 4")]);
-    told.goes_on(story);
-    told
+    tell(stage, &[(write, "#1 pre+read 0 4"), ("all accept", "#1 write 0 4")]).told(story)
 }
 
 /// A write of endless patience that got so far.
@@ -72,22 +70,6 @@ fn a_request_with_a_limit_waits_that_long_and_then_names_the_missing_devices() {
     told.goes_on(&[("w writes 0 minute", ""), ("r reads 0 minute", ""), ("pass 30s", "")]);
     told.stage.lack(&[]);
     told.goes_on(&[("serve w r", "w done, r has 0")]);
-}
-
-#[test]
-fn a_write_with_a_limit_that_is_under_way_has_the_host_s_time_out_after_it() {
-    // The other device is silent; whether the monitor says so makes the difference.
-    for_a_minute(&[
-        ("0 accepts", ""),
-        ("pass 59s", "#1 write 4, #1 retract 0 4"),
-        ("lack 0 4", ""),
-        ("pass 2s", "#1 retract 0 4, w Unavailable 0 4"),
-    ]);
-    for_a_minute(&[
-        ("0 accepts", ""),
-        ("pass 61s", "#1 write 4, #1 retract 0 4"),
-        ("pass 30s", "#1 retract 0 4, w TimedOut 0 4 in 90s"),
-    ]);
 }
 
 #[test]
@@ -255,6 +237,17 @@ stories! {
         "enter 0:out 4:in" => "#1 resolve 4";
         "enter 4:out 0:in" => "w Unavailable 0 4"; // Its outcome can't be known.
         "count repeated" => "0";
+
+    fn a_write_with_a_limit_that_is_under_way_has_the_host_s_time_out_after_it():
+        "0 accepts";
+        "pass 61s" => "#1 write 4, #1 retract 0 4"; // The other device is silent.
+        "pass 30s" => "#1 retract 0 4, w TimedOut 0 4 in 90s";
+
+    fn a_write_with_a_limit_that_is_under_way_fails_earlier_if_the_monitor_misses_the_device_too():
+        "0 accepts";
+        "pass 59s" => "#1 write 4, #1 retract 0 4";
+        "lack 0 4";
+        "pass 2s" => "#1 retract 0 4, w Unavailable 0 4";
 }
 
 stories! {

@@ -74,6 +74,10 @@ impl Story {
         let words: Vec<&str> = text.split(' ').collect();
         let stage = &mut self.stage;
         match words[..] {
+            ["array", "with", servers, "servers", .., how] => {
+                let acquisition = if how == "once" { Acquisition::Timeout } else { Acquisition::Ordered };
+                *stage = Stage::with_lock_servers(Ordering::ServerLock, number_of(servers), acquisition);
+            }
             ["array", ref kind @ .., ordering] => {
                 let ordering = ordering.parse().expect("an ordering");
                 *stage = match kind {
@@ -267,16 +271,13 @@ impl Story {
         let mut groups: Vec<(String, BTreeSet<u16>)> = Vec::new();
         let mut writes: BTreeMap<TransactionId, (BTreeSet<u16>, BTreeSet<u16>)> = BTreeMap::new();
         for (device, Request { command, settled, commits, .. }) in std::mem::take(&mut self.stage.sent) {
-            let mut shown = match command {
-                Command::Heartbeat if !self.shows_heartbeats => continue,
-                Command::Heartbeat => {
-                    let known = |commit| self.transactions.iter().position(|(known, _)| known.sequence == commit);
-                    let numbers = commits.into_iter().map(|commit| known(commit).expect("it is known") + 1);
-                    let with = numbers.map(|number| format!(" with #{number}"));
-                    format!("heartbeat{}", with.collect::<String>())
-                }
-                _ => kind_of(&command),
+            let known = |commit: &u64| self.transactions.iter().position(|(known, _)| known.sequence == *commit);
+            let with = match self.shows_heartbeats {
+                false if command == Command::Heartbeat => continue,
+                false => String::new(),
+                true => commits.iter().map(|it| format!(" with #{}", known(it).expect("it is known") + 1)).collect(),
             };
+            let mut shown = format!("{}{with}", kind_of(&command));
             if let Command::Forget { transaction } = command {
                 self.forgets.insert(device, transaction);
                 assert!(
@@ -396,6 +397,7 @@ fn kind_of(command: &Command) -> String {
         Command::Resolve { .. } => "resolve",
         Command::Forget { .. } => "forget",
         Command::Manage { task, .. } => return first_word(task),
+        Command::Heartbeat => "heartbeat",
         other => return first_word(other),
     };
     kind.into()

@@ -42,24 +42,6 @@ fn a_small_write_reads_and_prewrites_then_writes_data_and_parity() {
 }
 
 #[test]
-fn commits_ride_on_the_next_request_and_otherwise_go_after_the_linger() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    stage.write_block(0, 1);
-    for _ in 0..2 {
-        stage.accept_sent(0);
-    }
-    assert!(stage.sent.is_empty(), "a commit has no message of its own");
-    stage.read_block(0);
-    let (_, request) = stage.sent.pop().expect("the read");
-    assert_eq!(request.commits, [1], "the commit rides on the read");
-    stage.pass(Duration::from_millis(3));
-    let carriers: Vec<_> = std::mem::take(&mut stage.sent);
-    assert_eq!(carriers.len(), 1, "the other device is told after the linger: {carriers:?}");
-    assert_eq!(carriers[0].1.commits, [1]);
-    assert_eq!(carriers[0].1.command, Command::Heartbeat);
-}
-
-#[test]
 fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_repeated() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     stage.write_block(0, 1);
@@ -343,4 +325,12 @@ stories! {
         "idle?" => "no"; // The devices are told of the abort.
         "pass 10s" => "#1 abort 0 4";
         "idle?" => "yes";
+
+    fn commits_ride_on_the_next_request_and_otherwise_go_after_the_linger():
+        "show heartbeats";
+        "w writes 0" => "#1 pre+read 0 4";
+        "all accept" => "#1 write 0 4";
+        "all accept" => "w done"; // A commit has no message of its own.
+        "r reads 0" => "#2 read with #1 0";
+        "pass 3ms" => "heartbeat with #1 4"; // The other device is told after the linger.
 }

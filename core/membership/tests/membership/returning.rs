@@ -11,9 +11,7 @@ fn returning(recovery_coordinator: u32) -> MemberState {
 
 /// Device 2 is out, as of epoch 2, while these hosts are there; then, this story.
 fn one_out(hosts: &str, parts: &[(&str, &str)]) -> Story {
-    let mut told = five(&[("hear 2", ""), (format!("4600ms 0134{hosts}").as_str(), "e2: 2 out")]);
-    told.goes_on(parts);
-    told
+    five(&[("hear 2", ""), (format!("4600ms 0134{hosts}").as_str(), "e2: 2 out")]).told(parts)
 }
 
 fn one_out_alone(parts: &[(&str, &str)]) {

@@ -9,21 +9,18 @@ const HOST: u32 = 7;
 
 /// Five devices that have been heard for long enough; then, this story.
 fn when_steady(parts: &[(&str, &str)]) -> Story {
-    let mut told = five(&[("2s 01234 h7", "")]);
-    told.goes_on(parts);
-    told
+    five(&[("2s 01234 h7", "")]).told(parts)
 }
 
 /// Device 2 is out, and its slot waits for the new disk; then, this story.
 fn while_awaiting(parts: &[(&str, &str)]) -> Story {
-    let mut told = when_steady(&[
+    when_steady(&[
         ("replace 2 77", "done"),
         ("slot 2", "disk 2, then 77"),
         ("4800ms 01234 h7", "e2: 2 out"),
         ("slot 2", "awaits 77, refuses OtherDisk expected 77"),
-    ]);
-    told.goes_on(parts);
-    told
+    ])
+    .told(parts)
 }
 
 #[test]
