@@ -310,10 +310,6 @@ impl Bench {
         self.membership().member(DeviceId(device)).expect("it is there").member_state
     }
 
-    pub fn since(&self, device: u16) -> u32 {
-        self.membership().member(DeviceId(device)).expect("it is there").since.0
-    }
-
     pub fn unavailable(&self) -> Vec<u16> {
         self.monitor.unavailable().into_iter().map(|device| device.0).collect()
     }

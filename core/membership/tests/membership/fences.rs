@@ -27,39 +27,6 @@ impl Bench {
 }
 
 #[test]
-fn a_fence_that_changes_nothing_is_no_new_epoch_but_waits_for_the_first() {
-    let mut bench = Bench::new();
-    bench.say(host(1), fence(1, 10, &[5, 6], &[]));
-    bench.fence(2, &[3]);
-    assert_eq!((bench.epoch(), bench.is_fenced(2)), (2, false));
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert!(bench.is_fenced(2));
-    // It does not wait for an epoch that began for another reason.
-    bench.renew(device(4));
-    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 2, 3], &[]));
-    assert_eq!(bench.epoch(), 3);
-    bench.fence(3, &[3]);
-    assert!(bench.is_fenced(3));
-}
-
-#[test]
-fn requests_that_come_while_the_disk_is_busy_make_the_next_epoch_together() {
-    let mut bench = Bench::new();
-    bench.stalled = true;
-    bench.fence(1, &[1]);
-    bench.fence(2, &[2]);
-    bench.say(host(9), fence(2, 0, &[], &[3]));
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert_eq!(bench.epoch(), 1);
-    bench.resume_disk();
-    assert_eq!(bench.epoch(), 3, "at once");
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert!(bench.is_fenced(2));
-    assert_eq!(bench.monitor.counters().fences, 3);
-    assert!((1..4).all(|host| bench.membership().fence.refuses(Generation(host))));
-}
-
-#[test]
 fn fences_beyond_the_room_are_dropped_and_a_number_makes_room() {
     let mut bench = Bench::new();
     let most = limits::FENCED_MAX as u32;
@@ -197,4 +164,29 @@ stories! {
     fn a_host_that_does_not_exist_yet_does_not_count():
         "silent 2";
         "8800ms 01234 h1048577"; // It alone misses the device.
+
+    fn a_fence_that_changes_nothing_is_no_new_epoch_but_waits_for_the_first():
+        "h1 fences below 10 except 5 6" => "e2";
+        "fence 2 3";
+        "fenced 2" => "no";
+        "1s 01234";
+        "fenced 2" => "yes";
+        "hear 4";
+        "4600ms 0123" => "e3: 4 out";
+        "fence 3 3"; // It does not wait for an epoch that began for another reason.
+        "fenced 3" => "yes";
+
+    fn requests_that_come_while_the_disk_is_busy_make_the_next_epoch_together():
+        "stall";
+        "fence 1 1";
+        "fence 2 2";
+        "h9 fences below 0 also 3";
+        "1s 01234";
+        "resume" => "e3"; // At once.
+        "1s 01234";
+        "fenced 2" => "yes";
+        "count fences" => "3";
+        "refuses 1" => "yes";
+        "refuses 2" => "yes";
+        "refuses 3" => "yes";
 }

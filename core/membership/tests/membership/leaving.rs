@@ -3,30 +3,6 @@
 use crate::bench::*;
 use crate::story::{Told, five, stories, tell};
 
-const MOMENT: Duration = Duration::from_millis(1);
-
-#[test]
-fn a_silent_device_is_taken_out_when_its_lease_has_run_out() {
-    let mut bench = Bench::new();
-    bench.renew(device(2));
-    let others = nodes(&[0, 1, 3, 4], &[7]);
-    bench.pass_with(LEASE - MOMENT, &others);
-    assert_eq!((bench.epoch(), bench.member_state(2)), (1, MemberState::In), "it may still be serving");
-    bench.pass(MOMENT);
-    assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (2, MemberState::Out, 2));
-    for node in nodes(&[0, 1, 2, 3, 4], &[7]) {
-        let told = std::iter::from_fn(|| bench.hear(node)).find(|answer| answer.reply == MonitorReply::Changed);
-        let told = told.expect("all hosts are told").membership.expect("of what");
-        assert_eq!(&told, bench.membership(), "{node}");
-    }
-    assert!(bench.unavailable().is_empty());
-    // The device is told, and does not serve.
-    let answer = bench.answer_to(device(2));
-    assert_eq!((answer.reply, answer.membership.as_ref()), (MonitorReply::Changed, Some(bench.membership())));
-    bench.epochs.insert(device(2), bench.membership().epoch);
-    assert_eq!((bench.answer_to(device(2)).membership, bench.gets_lease(device(2))), (None, false));
-}
-
 #[test]
 fn a_device_about_to_be_marked_out_is_not_reported_as_unavailable() {
     let mut bench = Bench::new();
@@ -241,4 +217,13 @@ stories! {
         "4600ms 01 h7" => "lacking 2 3";
         "told h7" => "2 3";
         "told s0" => "2";
+
+    fn a_silent_device_is_taken_out_when_its_lease_has_run_out():
+        "hear 2";
+        "4399ms 0134 h7"; // It may still be serving.
+        "1ms" => "e2: 2 out";
+        "changes told to 01234 h7" => "e2 e2 e2 e2 e2 e2"; // All nodes are told.
+        "asks 2" => "Changed, and e2"; // The device does not serve.
+        "has 2 e2";
+        "asks 2" => "Changed";
 }

@@ -23,31 +23,6 @@ fn one_out_with_a_host(parts: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_device_that_is_heard_again_returns_and_is_resynchronised() {
-    let mut bench = one_out(" h7 h8", &[("2s 01234 h7 h8", "e3: 2 returning h7")]).bench;
-    assert!(bench.gets_lease(device(2)), "it takes part in writes");
-    for (device, since) in [(2, 2), (1, 1), (9, 3)] {
-        let command = MonitorCommand::Resynchronised { device: braid_base::DeviceId(device), since: Epoch(since) };
-        bench.say(host(7), command);
-    }
-    assert_eq!(bench.epoch(), 3, "the report is for another return, or another device");
-    let command = MonitorCommand::Resynchronised { device: braid_base::DeviceId(2), since: Epoch(3) };
-    for stranger in [host(8), host(0), lock_server(0)] {
-        bench.say(stranger, command.clone());
-        assert_eq!((bench.epoch(), bench.member_state(2)), (3, returning(7)), "only the coordinator knows: {stranger}");
-    }
-    bench.say(host(7), command.clone());
-    assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, MemberState::In, 3));
-    // The answer was lost, so the report is repeated.
-    while bench.hear(host(7)).is_some() {}
-    bench.say_in(Epoch(3), host(7), command.clone());
-    let answer = bench.hear(host(7)).expect("the report is answered again");
-    assert_eq!((answer.reply, answer.membership.as_ref()), (MonitorReply::Changed, Some(bench.membership())));
-    bench.say_in(Epoch(4), host(7), command);
-    assert_eq!((bench.epoch(), bench.hear(host(7))), (4, None));
-}
-
-#[test]
 fn a_device_stays_out_while_half_of_the_hosts_cannot_reach_it() {
     let mut bench = one_out(" h7 h8", &[]).bench;
     let all = nodes(&ALL, &[]);
@@ -80,32 +55,6 @@ fn another_host_coordinates_recovery_when_the_coordinator_cannot_reach_a_device_
         bench.pass_with(SECOND * 4, &nodes(&ALL, &[7, 8, 9]));
         assert_eq!((bench.epoch(), bench.member_state(2)), (epoch, returning(8)), "it goes on");
     }
-}
-
-/// What was decided while the disk was busy makes the next epoch.
-#[test]
-fn a_change_is_reported_and_granted_only_once_it_is_durable() {
-    let mut bench = Bench::new();
-    let others = nodes(&[0, 1, 3, 4], &[7]);
-    bench.renew(device(2));
-    bench.pass_with(LEASE - SECOND / 1_000, &others);
-    bench.stalled = true;
-    bench.pass_with(NOTICE, &others);
-    while bench.hear(host(7)).is_some() {}
-    bench.run_command();
-    assert_eq!(bench.epoch(), 1, "only one copy has it");
-    assert!(!bench.gets_lease(device(2)), "it gets no lease from the decision on");
-    assert!(bench.gets_lease(device(1)) && bench.unavailable().is_empty());
-    assert_eq!((bench.hear(host(7)), bench.answer_to(host(7)).membership), (None, None));
-    bench.resume_disk();
-    assert_eq!((bench.epoch(), bench.hear(host(7)).map(|answer| answer.reply)), (2, Some(MonitorReply::Changed)));
-    bench.pass_with(SECOND / 2, &[others.clone(), vec![device(2)]].concat());
-    bench.stalled = true;
-    bench.pass_with(SECOND, &[others, vec![device(2)]].concat());
-    assert!(!bench.gets_lease(device(2)), "it is not back yet");
-    bench.resume_disk();
-    assert_eq!((bench.epoch(), bench.member_state(2)), (3, returning(7)));
-    assert!(bench.gets_lease(device(2)));
 }
 
 /// Commands that ask for the state of the array are hosts for a moment. They have not noticed that a device is silent on which nothing lies.
@@ -161,4 +110,47 @@ stories! {
         "4400ms 013 h7" => "e6: 2 out"; // Its resync was complete when its lease expired: that does not count.
         "suspended for 200ms";
         "h7 resynchronised 2 e5";
+
+    fn a_device_that_is_heard_again_returns_and_is_resynchronised():
+        "2s 01234 h7 h8" => "e3: 2 returning h7";
+        "leased 2" => "yes"; // It takes part in writes.
+        "h7 resynchronised 2 e2"; // The report is for another return, or another device.
+        "h7 resynchronised 1 e1";
+        "h7 resynchronised 9 e3";
+        "h8 resynchronised 2 e3"; // Only the coordinator knows.
+        "h0 resynchronised 2 e3";
+        "s0 resynchronised 2 e3";
+        "h7 resynchronised 2 e3" => "e4: 2 in since e3";
+        "answers to h7";
+        "has h7 e3"; // The answer was lost, so the report is repeated.
+        "h7 resynchronised 2 e3";
+        "hears h7" => "Changed, and e4";
+        "has h7 e4";
+        "h7 resynchronised 2 e3";
+        "heard h7" => "no";
+}
+
+stories! {
+    five;
+
+    /// What was decided while the disk was busy makes the next epoch.
+    fn a_change_is_reported_and_granted_only_once_it_is_durable():
+        "hear 2";
+        "4399ms 0134 h7";
+        "stall";
+        "200ms 0134 h7";
+        "answers to h7";
+        "write"; // Only one copy has it.
+        "leased 2" => "no"; // It gets no lease from the decision on.
+        "leased 1" => "yes";
+        "heard h7" => "no";
+        "asks h7" => "Lease";
+        "resume" => "e2: 2 out";
+        "hears h7" => "Changed, and e2";
+        "500ms 0134 h7 2";
+        "stall";
+        "1s 0134 h7 2";
+        "leased 2" => "no"; // It is not back yet.
+        "resume" => "e3: 2 returning h7";
+        "leased 2" => "yes";
 }

@@ -45,21 +45,6 @@ fn slots_are_all_there_after_a_restart() {
 }
 
 #[test]
-fn a_volume_is_not_adopted_on_a_device_that_is_being_removed() {
-    let mut bench = Bench::of(6);
-    bench.adopt(volume(1, RaidLevel::Raid5 { data: 4 }, &ALL));
-    bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3, 4, 5], &[HOST]));
-    bench.stalled = true;
-    let request = Administration::RemoveDevice { device: DeviceId(5) };
-    bench.say(host(HOST), MonitorCommand::Administer { ticket: 1_001, request });
-    let volume = volume(2, RaidLevel::Raid1 { copies: 2 }, &[0, 5]);
-    let outcome = bench.request(ControlRequest::AdoptVolume { volume });
-    assert_eq!(outcome, Err(HostError::NoSuchDevice { device: DeviceId(5) }));
-    bench.resume_disk();
-    assert_eq!(bench.membership().members.len(), 5);
-}
-
-#[test]
 fn a_device_beside_one_that_is_no_member_stays_in() {
     let mut bench = Bench::off(config(5));
     // Before the monitor serves, it does not know which devices there are.
@@ -279,4 +264,14 @@ stories! {
         "memberships told to 2" => "0";
         "put 2 2";
         "3s 01234 h7" => "e3: 2 returning h7"; // Its own disk has returned.
+
+    fn a_volume_is_not_adopted_on_a_device_that_is_being_removed():
+        "array 6";
+        "adopt 1 raid5:4+1 01234";
+        "3s 012345 h7";
+        "stall";
+        "remove 5" => "no answer";
+        "adopt 2 raid1:2 05" => "NoSuchDevice device 5";
+        "resume" => "e2";
+        "member 5" => "no";
 }

@@ -49,7 +49,8 @@ impl Story {
             }
             ["adopt", id, scheme, devices] => {
                 let devices: Vec<u16> = devices.chars().map(|digit| number_of(&digit.to_string())).collect();
-                bench.adopt(volume(number_of(id), scheme.parse().expect("a scheme"), &devices));
+                let volume = volume(number_of(id), scheme.parse().expect("a scheme"), &devices);
+                return bench.request(ControlRequest::AdoptVolume { volume }).err().map(|error| plain(&error));
             }
             ["put", device, disk] => {
                 bench.disks.insert(DeviceId(number_of(device)), DiskId(number_of(disk)));
@@ -67,9 +68,26 @@ impl Story {
             }
             ["member", device] => return yes_or_no(bench.membership().member(DeviceId(number_of(device))).is_some()),
             ["asks", node] => {
-                let answer = bench.answer_to(nodes_of(&[node])[0]);
-                let told = answer.membership.map(|told| format!(", and e{}", told.epoch.0)).unwrap_or_default();
-                return Some(plain(&answer.reply) + &told);
+                return Some(answer_shown(&bench.answer_to(nodes_of(&[node])[0])));
+            }
+            ["hears", node] => return bench.hear(nodes_of(&[node])[0]).map(|answer| answer_shown(&answer)),
+            // The epochs of the memberships that these nodes were told without having asked.
+            ["changes", "told", "to", ref nodes @ ..] => {
+                let told = nodes_of(nodes).into_iter().map(|node| {
+                    let mut answers = std::iter::from_fn(|| bench.hear(node));
+                    let changed = answers.find(|answer| answer.reply == MonitorReply::Changed).expect("it is told");
+                    assert_eq!(changed.membership.as_ref(), Some(bench.membership()), "{node}");
+                    format!("e{}", bench.epoch())
+                });
+                return Some(told.collect::<Vec<_>>().join(" "));
+            }
+            // By its number, with ticket 2.
+            [host, "fences", "below", below, ref others @ ..] => {
+                let also = others.first() == Some(&"also");
+                let others = others.iter().skip(1).map(|host| Generation(number_of(host))).collect();
+                let (except, also) = if also { (Vec::new(), others) } else { (others, Vec::new()) };
+                let below = Generation(number_of(below));
+                bench.say(nodes_of(&[host])[0], MonitorCommand::Fence { ticket: 2, below, except, also });
             }
             ["heard", node] => return yes_or_no(bench.hear(nodes_of(&[node])[0]).is_some()),
             ["epoch", "of", node] => {
@@ -293,6 +311,13 @@ fn service_shown(monitor: &Monitor) -> String {
             error.to_string().split(':').next().expect("a text").into()
         }
     }
+}
+
+fn answer_shown(answer: &MonitorAnswer) -> String {
+    let told = answer.membership.as_ref().map(|told| format!(", and e{}", told.epoch.0));
+    let is_lease = matches!(answer.reply, MonitorReply::Lease { .. });
+    let reply = if is_lease { "Lease".into() } else { plain(&answer.reply) };
+    reply + &told.unwrap_or_default()
 }
 
 /// A value without its punctuation and the names of its types.
