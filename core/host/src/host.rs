@@ -179,6 +179,11 @@ impl Host {
         self.locks.client.locked(PROGRAMS).filter(|(lock, ..)| !self.locks.ranges.is_lost(*lock))
     }
 
+    /// The leases of ranges that programs of this host have, for inspection.
+    pub fn leased_ranges(&self) -> impl Iterator<Item = (u64, ObjectId, LockExtent)> {
+        self.locks.client.leased(PROGRAMS).filter(|(lock, ..)| !self.locks.ranges.is_lost(*lock))
+    }
+
     /// When each device was last heard.
     pub fn last_heard(&self) -> impl Iterator<Item = (DeviceId, Option<Time>)> + '_ {
         self.links.devices().map(|device| (device, self.links.last_heard(device)))

@@ -5,6 +5,7 @@
 //! ```text
 //!   Lock                    ─► Locked (lock)          at once if this host keeps the ranges, or no other host does
 //!   Lock over a lock        ─► Locked (new lock)      promoted or demoted: the old lock is over
+//!   Lease                   ─► Locked (lock)          shared, at once or not at all; lost when another program wants what conflicts with it
 //!   AwaitRecall (lock)      ─► Recalled (lock)        another program, here or elsewhere, wants some of it
 //!   Unlock (lock)           ─► Done
 //!   Survey (lock server)    ─► LocksSurveyed           some of the locks that it has, of all hosts
@@ -22,7 +23,7 @@ use braid_base::limits::{self, Settings};
 use braid_base::{LockServerId, Time, Timers};
 use braid_locks::client::{Ctx, Event, LockClient, Obstacle, Part, PartLocks, Retention, Wanted};
 use braid_machine::{HostError, HostSuccess, OpId, RangesRequest};
-use braid_wire::LockExtent;
+use braid_wire::{LockExtent, LockMode, LockRefusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -79,20 +80,27 @@ struct Asked {
 impl Locks {
     pub fn start(&mut self, cx: &mut Ctx, op: OpId, request: RangesRequest) {
         let silent = match &request {
-            RangesRequest::Lock { object, extents, .. } if is_sound(extents) => {
+            RangesRequest::Lock { object, extents, .. } | RangesRequest::Lease { object, extents }
+                if is_sound(extents) =>
+            {
                 self.client.doubted(cx, *object, extents)
             }
             _ => None,
         };
         let programs = self.client.of_part(PROGRAMS);
         match (request, silent) {
-            (RangesRequest::Lock { .. }, Some(server)) => {
+            (RangesRequest::Lock { .. } | RangesRequest::Lease { .. }, Some(server)) => {
                 let waited = cx.settings.host_lease;
                 cx.out.reply(op, Err(HostError::LockServerSilent { server, waited }));
             }
             (RangesRequest::Lock { object, extents, over, width, wait }, None) => {
                 let wanted = Wanted::new(object, extents, Retention::CachedInParts { width });
                 self.ranges.lock(programs, cx, op, wanted, over, wait);
+            }
+            (RangesRequest::Lease { object, extents }, None) => {
+                let shared = |extent: LockExtent| LockExtent { mode: LockMode::Shared, ..extent };
+                let extents = extents.into_iter().map(shared).collect();
+                self.ranges.lock(programs, cx, op, Wanted::new(object, extents, Retention::Leased), None, None);
             }
             (RangesRequest::Unlock { lock }, _) => self.ranges.unlock(programs, cx, op, lock),
             (RangesRequest::AwaitRecall { lock }, _) => self.ranges.await_recall(cx, op, lock),
@@ -133,6 +141,7 @@ impl Locks {
     pub fn wake(&mut self, cx: &mut Ctx) {
         self.ranges.refuse_overdue(self.client.of_part(PROGRAMS), cx);
         while let Some(server) = self.client.take_doubted(cx.now, cx.settings) {
+            self.client.end_leases(cx, server);
             let programs = self.client.of_part(PROGRAMS);
             let lost = self.ranges.locks.keys().filter(|lock| programs.relies_on(**lock, server));
             let lost: BTreeSet<_> = lost.copied().collect();
@@ -262,7 +271,13 @@ impl RangeLocks {
                 Event::Granted { holder } => self.on_granted(programs.reborrow(), cx, holder),
                 Event::Delayed { .. } => {}
                 Event::Revoked { holder } => self.on_recalled(programs.reborrow(), cx, holder),
-                Event::Denied { holder, .. } => self.remove(programs.reborrow(), cx, holder, &HostError::Busy),
+                Event::Denied { holder, refusal } => {
+                    let asked = self.locks.get(&holder).and_then(|lock| lock.asked);
+                    let waited = asked.map_or(Duration::ZERO, |asked| cx.now.time.since(asked.since));
+                    let is_taken = refusal == LockRefusal::Timeout;
+                    let why = if is_taken { HostError::RangeTaken { waited } } else { HostError::Busy };
+                    self.remove(programs.reborrow(), cx, holder, &why);
+                }
                 Event::Lost { holder } => self.lose(cx, holder, &HostError::LockLost),
             }
         }

@@ -248,13 +248,13 @@ impl LockClient {
 
     fn acquire(&mut self, cx: &mut Ctx, holder: HolderId, wanted: Wanted) {
         let Wanted { object, extents, unit_blocks, retention, is_impatient, over } = wanted;
-        if retention.width().is_some() {
+        if retention.is_of_ranges() {
             self.greet(cx);
         }
         let run = unit_blocks * cx.settings.stripes_per_lock_server;
-        let next = match retention.width() {
-            Some(_) => by_division(&self.config.servers, cx.settings.range_division, object, &extents),
-            None => by_server(&self.config.servers, run, object, &extents),
+        let next = match retention.is_of_ranges() {
+            true => by_division(&self.config.servers, cx.settings.range_division, object, &extents),
+            false => by_server(&self.config.servers, run, object, &extents),
         };
         let queued = retention.caches() && !self.lock_locally(holder, object, &extents, (&over, is_impatient));
         let new = Holder { is_impatient, queued, next, ..Holder::new(object, retention) };
@@ -369,10 +369,7 @@ impl LockClient {
     }
 
     fn obstacle(&self, now: Time, settings: &Settings, holder: HolderId) -> Obstacle {
-        let silent = |server: &LockServerId| {
-            let heard = self.links.get(server).and_then(|link| link.last_heard);
-            heard.is_none_or(|heard| now.since(heard) > settings.host_lease)
-        };
+        let silent = |server: &LockServerId| self.links.get(server).is_none_or(|link| link.is_silent(now, settings));
         let asked = self.holders.get(&holder).into_iter().flat_map(|held| &held.asked);
         let servers = || asked.clone().map(|number| self.requests[number].server);
         let crowded = |server: &LockServerId| self.links.get(server).is_some_and(|link| link.crowded);
@@ -394,6 +391,19 @@ impl LockClient {
         let (server, link) = links.next()?;
         link.doubted = true;
         Some(*server)
+    }
+
+    /// What the holders of one part have as leases, that have all of them.
+    pub fn leased(&self, part: Part) -> impl Iterator<Item = (u64, ObjectId, LockExtent)> {
+        let requests = move |(number, has_all)| {
+            let holder = &self.holders[&HolderId { part, number }];
+            let leased = holder.requests.iter().filter(move |_| has_all).map(|request| &self.requests[request]);
+            leased.filter(|request| request.retention == Retention::Leased).map(move |request| (number, request))
+        };
+        let extents = |(number, request): (u64, &Request)| {
+            request.extents.iter().map(move |extent| (number, request.object, *extent)).collect::<Vec<_>>()
+        };
+        self.holders(part).flat_map(requests).flat_map(extents)
     }
 
     /// A server that is in doubt, among those that grant these ranges.
@@ -452,15 +462,16 @@ impl LockClient {
     }
 
     /// The locks that this host holds, as far as it knows. No other host may hold them, unless this host is fenced.
-    /// Several servers may grant the same range: then it is held if all do.
+    /// Several servers may grant the same range: then it is held if all do. Leases are not among them: a server lets those of a silent host lapse.
     pub fn held(&self) -> impl Iterator<Item = (LockServerId, ObjectId, LockExtent)> + '_ {
-        let held = self.requests.values().filter(|request| request.is_held());
+        let held = self.requests.values().filter(|request| request.is_held() && request.retention != Retention::Leased);
         held.flat_map(|request| request.extents.iter().map(|extent| (request.server, request.object, *extent)))
     }
 
     /// The same with the numbers of the locks, as far as the latest start of each server that has answered has granted them.
     pub fn confirmed(&self) -> impl Iterator<Item = (LockServerId, Generation, u64, &[LockExtent])> {
-        let held = self.requests.iter().filter(|(_, request)| request.state == RequestState::Held);
+        let is_kept = |request: &Request| request.state == RequestState::Held && request.retention != Retention::Leased;
+        let held = self.requests.iter().filter(move |(_, request)| is_kept(request));
         held.map(|(number, request)| (request.server, self.links[&request.server].heard, *number, &request.extents[..]))
     }
 

@@ -41,7 +41,7 @@ pub enum EngineEvent {
     OwnGranted(u64),
     /// A request of a host waits.
     Waits(LockName),
-    /// A request has waited for as long as it may: it is gone.
+    /// A request has waited for as long as it may, which is no time for a lease: it is gone.
     TimedOut(LockName),
     /// The host is to give back these locks.
     Revoke { host: Generation, lock_ids: Vec<u64> },
@@ -256,7 +256,7 @@ impl LockEngine {
         }
     }
 
-    /// Looks for hosts that have been silent for a lease. Those without locks are forgotten. The others are doomed if a request waits for
+    /// Looks for hosts that have been silent for a lease. What they have as leases lapses. Those without locks are forgotten. The others are doomed if a request waits for
     /// their locks, or if they take up room that another host needs. `devices_serve`: no device keeps hosts from giving back locks. True
     /// if it matters for some host whether the devices serve.
     pub fn patrol(&mut self, now: Time, devices_serve: bool) -> bool {
@@ -268,6 +268,7 @@ impl LockEngine {
         let silent: Vec<_> = silent.map(|(host, session)| (*host, silence(session))).collect();
         let is_crowded = std::mem::take(&mut self.is_crowded);
         for (host, silence) in silent {
+            self.lapse(now, host);
             let session = &self.sessions[&host];
             let held: Vec<_> = session.names(host).filter(|name| self.is_held(*name)).collect();
             let lately = session.wanted_at.is_some_and(|wanted| now.since(wanted) <= lease);
@@ -284,6 +285,15 @@ impl LockEngine {
             self.arm_patrol(now);
         }
         is_any_overdue && self.of_volumes
+    }
+
+    /// Ends the leases of a host that was not heard for a lease. It stopped to rely on them when it was not answered for seven eighths of one.
+    fn lapse(&mut self, now: Time, host: Generation) {
+        let leases = self.sessions[&host].lock_ids.iter().filter(|(_, held)| held.lapses);
+        let leases: Vec<_> = leases.map(|(lock_id, _)| LockName { host, lock_id: *lock_id }).collect();
+        for name in leases {
+            self.give_back(now, name);
+        }
     }
 
     /// Dooms hosts that are heard, and have not given back a lock for too long. True if there are hosts that should give one back.
@@ -350,8 +360,9 @@ impl LockEngine {
     /// file system may keep what it has read under cached locks, and programs may rely on ranges. Others are granted these after that.
     fn end_fenced(&mut self, now: Time, host: Generation) {
         let session = &self.sessions[&host];
-        let outlasts = |held: &HeldLock| held.cached && (held.in_parts || !self.of_volumes);
-        let is_forgotten = self.of_volumes && !session.lock_ids.values().any(outlasts);
+        let outlasts = |held: &HeldLock| held.lapses || (held.cached && (held.in_parts || !self.of_volumes));
+        // Of one that has not reported since a restart, it is not known what it held.
+        let is_forgotten = self.of_volumes && session.complete && !session.lock_ids.values().any(outlasts);
         if is_forgotten || now.since(session.last_heard) > self.settings.host_lease {
             return self.forget(now, host);
         }

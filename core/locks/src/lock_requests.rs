@@ -78,7 +78,7 @@ impl LockServer {
         match asked.term {
             LockTerm::Held { start, cached } => return self.on_held(now, name, &asked, (start, cached), out),
             LockTerm::HeldRange { start } => return self.on_held(now, name, &asked, (start, true), out),
-            LockTerm::Transaction { .. } | LockTerm::Cached => {}
+            LockTerm::Transaction { .. } | LockTerm::Cached | LockTerm::Lease => {}
         }
         let is_complete = self.engine.session(host).complete;
         if known != self.config.start && (known != Generation(0) || !is_complete) {

@@ -51,6 +51,8 @@ pub(crate) struct HeldLock {
     pub waited: bool,
     /// A cached lock that is called back in parts: its host keeps what no other host wants.
     pub in_parts: bool,
+    /// A lease: it lapses if its host is silent, and the host is not fenced for it.
+    pub lapses: bool,
     pub extents: u16,
     /// Since when it has been held, or has waited.
     pub since: Time,

@@ -255,6 +255,9 @@ pub enum RangesRequest {
         /// How long to wait; none: without limit.
         wait: Option<Duration>,
     },
+    /// Takes a *lease* of ranges of an object: they are locked shared at once, or not at all. [`HostSuccess::RangeLocked`](crate::HostSuccess::RangeLocked)
+    /// names it like a lock. It is lost as soon as another program wants what conflicts with it; its host is not fenced for it.
+    Lease { object: ObjectId, extents: Vec<LockExtent> },
     /// Ends a lock, or a request for one.
     Unlock { lock: u64 },
     /// Answered as soon as another program, on this host or another one, wants some of the lock.

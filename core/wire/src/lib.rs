@@ -26,7 +26,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
-//! | 15 | requests for ranges name what is likely to be wanted next, and may be impatient; lock servers may call on node groups |
+//! | 15 | requests for ranges name what is likely to be wanted next, and may be impatient; lock servers may call on node groups, and give leases |
 //! | 14 | heartbeats to lock servers carry the time at which they were sent, and answers repeat it |
 //! | 13 | locks of ranges: granted wider than requested, called back in parts, promoted while they are held |
 //! | 12 | metadata servers of one file system with several shards speak to each other |

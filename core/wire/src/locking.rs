@@ -169,6 +169,9 @@ pub enum LockTerm {
     },
     /// Like `Held`, for a lock of [`LockCommand::LockRange`].
     HeldRange { start: Generation },
+    /// A *lease*: a shared lock that is granted at once or not at all, ends when another owner wants what conflicts with it, and lapses if
+    /// the host is silent for too long. It is never reported to a restarted server.
+    Lease,
 }
 
 /// Some extents of a lock.

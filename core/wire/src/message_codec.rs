@@ -340,7 +340,7 @@ wire_enum!(LockCommand {
     7 => Shrink { rest, in_use },
     8 => Survey { ticket, from, object, waiting },
 });
-wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached }, 4 => HeldRange { start } });
+wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached }, 4 => HeldRange { start }, 5 => Lease });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
 wire_enum!(LockReply {
     1 => Heartbeat { sent },

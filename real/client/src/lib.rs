@@ -127,7 +127,7 @@ pub use files::{
 };
 pub use guard::Guard;
 pub use object::{Object, Stat, Swapped};
-pub use range_lock::{RangeLock, Ranges, space_object};
+pub use range_lock::{RangeLease, RangeLock, Ranges, space_object};
 pub use range_part::RangePart;
 pub use request::{Answers, Request};
 pub use space::Space;

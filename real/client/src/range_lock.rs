@@ -79,6 +79,23 @@ impl Ranges {
         }
     }
 
+    /// Takes a lease of a range of bytes: for as long as it is valid, no other program, on this host or another one, has a lock of the range that is
+    /// exclusive. So what was read of what the range stands for may be kept. None if another program has or
+    /// awaits an exclusive lock, or a host keeps one: then read under a shared lock, after which a lease is likely to be given.
+    ///
+    /// # Errors
+    /// Like those of [`Ranges::lock`].
+    pub async fn lease(&self, range: Range<u64>) -> Result<Option<RangeLease>, Error> {
+        self.array.want_lock_servers().await?;
+        let extents = extents(&range, LockMode::Shared)?;
+        let request = RangesRequest::Lease { object: self.object, extents };
+        match self.clone().take(request, range, LockMode::Shared).await {
+            Ok((lock, _)) => Ok(Some(RangeLease { lock })),
+            Err(Error::RangeTaken { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// If the caller does not wait any more, the lock ends as soon as it is granted.
     async fn acquire(
         self,
@@ -87,12 +104,12 @@ impl Ranges {
         over: Option<u64>,
         wait: Duration,
     ) -> Result<(RangeLock, bool), Error> {
-        if range.is_empty() || range.end > END_MAX {
-            return Err(Error::OutOfRange);
-        }
-        let extents = vec![LockExtent { position: 0, range: BlockRange::between(range.start, range.end), mode }];
-        let (object, width, array) = (self.object, self.width, self.array.clone());
-        let request = RangesRequest::Lock { object, extents, over, width, wait: Some(wait) };
+        let (object, width, extents) = (self.object, self.width, extents(&range, mode)?);
+        self.take(RangesRequest::Lock { object, extents, over, width, wait: Some(wait) }, range, mode).await
+    }
+
+    async fn take(self, request: RangesRequest, range: Range<u64>, mode: LockMode) -> Result<(RangeLock, bool), Error> {
+        let array = self.array.clone();
         array
             .on_thread(async move {
                 match self.array.call(request).await? {
@@ -124,14 +141,18 @@ impl RangeLock {
     /// # Errors
     /// [`Error::Fenced`], [`Error::LockLost`]: the lock is lost. [`Error::TimedOut`] after the deadline of the array's handle.
     pub async fn token(&self) -> Result<u32, Error> {
-        let array = &self.ranges.array;
-        let token = array.unused_generation().await?;
-        // A token of a lock that was lost before could be higher than that of the next holder. The host answers in the order of the requests.
-        let mut answered = std::pin::pin!(array.call(ArrayRequest::Membership));
+        let token = self.ranges.array.unused_generation().await?;
+        // A token of a lock that was lost before could be higher than that of the next holder.
+        self.confirm().await.map(|()| token)
+    }
+
+    /// Asks the host whether the lock is lost. The host answers in the order of the requests.
+    async fn confirm(&self) -> Result<(), Error> {
+        let mut answered = std::pin::pin!(self.ranges.array.call(ArrayRequest::Membership));
         let mut recalled = std::pin::pin!(self.recalled());
         poll_fn(|context| match (recalled.as_mut().poll(context), answered.as_mut().poll(context)) {
             (Poll::Ready(Err(error)), _) => Poll::Ready(Err(error)),
-            (_, Poll::Ready(_)) | (Poll::Ready(Ok(())), _) => Poll::Ready(Ok(token)),
+            (_, Poll::Ready(_)) | (Poll::Ready(Ok(())), _) => Poll::Ready(Ok(())),
             (Poll::Pending, Poll::Pending) => Poll::Pending,
         })
         .await
@@ -166,6 +187,39 @@ impl RangeLock {
     pub async fn unlock(self) -> Result<(), Error> {
         self.ranges.array.call(RangesRequest::Unlock { lock: self.lock }).await.map(drop).map_err(Error::from)
     }
+}
+
+/// A lease of a range: no other program has an exclusive lock of it. It ends when it is dropped; without warning, as soon as another program wants
+/// such a lock; and when this host has not heard a lock server for most of a lease. A holder that is suspended delays others for a lease of
+/// its host at most, and is not fenced for it. It is never given again by itself: take another one.
+#[derive(Debug)]
+pub struct RangeLease {
+    lock: RangeLock,
+}
+
+impl RangeLease {
+    /// The range, in bytes.
+    pub fn range(&self) -> Range<u64> {
+        self.lock.range()
+    }
+
+    /// Whether the lease was still there when the host answered, which takes no message. What was read under the lease may be used until then.
+    pub async fn is_valid(&self) -> bool {
+        self.lock.confirm().await.is_ok()
+    }
+
+    /// Ends when the lease has ended.
+    pub async fn ended(&self) {
+        while self.lock.recalled().await.is_ok() {}
+    }
+}
+
+/// The extents of a lock of a range.
+fn extents(range: &Range<u64>, mode: LockMode) -> Result<Vec<LockExtent>, Error> {
+    if range.is_empty() || range.end > END_MAX {
+        return Err(Error::OutOfRange);
+    }
+    Ok(vec![LockExtent { position: 0, range: BlockRange::between(range.start, range.end), mode }])
 }
 
 /// The object whose ranges are those of a space. Two names have the same object with a probability of 2⁻⁶³: then they delay each other.

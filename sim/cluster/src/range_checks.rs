@@ -1,6 +1,6 @@
 //! What is true of locks of ranges at any moment, seen from outside of all machines:
 //!
-//! - Programs of hosts that run never have ranges that conflict, also if a host is fenced and has not heard of it.
+//! - Programs of hosts that run never have ranges that conflict, locked or leased, also if a host is fenced and has not heard of it.
 //! - What a program has, its host keeps at each lock server that is concerned; and each of them has granted what the host keeps.
 //! - No program of a host that runs has a lock if a lock server concerned has not heard the host for a lease.
 //! - At each lock server, requests that conflict are granted in the order in which they came.
@@ -31,7 +31,8 @@ impl RangeChecks {
         let flat = |(_, object, extents): (u64, ObjectId, &[LockExtent])| {
             extents.iter().map(|extent| (object, *extent)).collect::<Vec<_>>()
         };
-        let programs = of_hosts(cluster, |host| host.locked_ranges().flat_map(flat).collect());
+        let leased = |host: &Host| host.leased_ranges().map(|(_, object, extent)| (object, extent)).collect::<Vec<_>>();
+        let programs = of_hosts(cluster, |host| host.locked_ranges().flat_map(flat).chain(leased(host)).collect());
         check_held_by(&programs, |host| self.is_awake(host, now))?;
         for (generation, ()) in of_hosts(cluster, |_| ()) {
             self.check_host(cluster, generation)?;

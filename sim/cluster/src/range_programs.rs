@@ -1,6 +1,6 @@
 //! Programs that lock ranges: what each does next, what it has, and whether the answers that it gets are right.
 //!
-//! - A lock is lost, or a lock server is silent, only because of a fault.
+//! - A lock is lost, or a lock server is silent, only because of a fault. A lease may be refused, and may end, at any time.
 //! - A range is refused because others have it only to a program that has waited for as long as it wanted to.
 //! - A program for which no other one is in the way gets its lock soon ([`RangePrograms::check_progress`]).
 
@@ -40,6 +40,7 @@ struct Held {
     extents: Vec<LockExtent>,
     /// Others want some of it.
     is_recalled: bool,
+    is_lease: bool,
 }
 
 /// A lock that a program waits for.
@@ -50,6 +51,7 @@ struct Waiting {
     extents: Vec<LockExtent>,
     over: Option<u64>,
     wait: Option<Duration>,
+    is_lease: bool,
     since: Time,
     is_abandoned: bool,
     /// When another program was in its way last.
@@ -134,7 +136,10 @@ impl RangePrograms {
         match (self.rng.below(10), recalled.or(any)) {
             (0..4, Some(place)) => self.unlock(cluster, program, place),
             (4..7, Some(place)) => {
-                let Held { lock, object, mut extents, .. } = held[place].clone();
+                let Held { lock, object, mut extents, is_lease, .. } = held[place].clone();
+                if is_lease {
+                    return self.unlock(cluster, program, place);
+                }
                 match self.rng.below(5) {
                     0 => extents = spaces.extents(&mut self.rng),
                     _ => extents.iter_mut().for_each(|extent| extent.mode = other(extent.mode)),
@@ -145,10 +150,20 @@ impl RangePrograms {
             _ => {
                 let object = Spaces::object(self.rng.below(spaces.count));
                 let extents = spaces.extents(&mut self.rng);
+                if self.rng.chance(1, 3) {
+                    return self.lease(cluster, program, (object, extents));
+                }
                 let width = if self.rng.chance(1, 2) { spaces.width } else { 0 };
                 self.lock(cluster, program, (object, extents), None, width);
             }
         }
+    }
+
+    fn lease(&mut self, cluster: &mut Cluster, program: Program, (object, extents): (ObjectId, Vec<LockExtent>)) {
+        let shared = |extent: LockExtent| LockExtent { mode: LockMode::Shared, ..extent };
+        let extents: Vec<_> = extents.into_iter().map(shared).collect();
+        let request = RangesRequest::Lease { object, extents: extents.clone() };
+        self.ask(cluster, program, request, (object, extents), (None, Some(Duration::ZERO)));
     }
 
     fn lock(
@@ -163,12 +178,32 @@ impl RangePrograms {
         let has_other = self.held.get(&program).is_some_and(|held| held.iter().any(|held| Some(held.lock) != over));
         let span = Duration::from_millis([1, 20, 1_000, 10_000][self.rng.below(4) as usize]);
         let wait = if has_other || self.rng.chance(2, 3) { Some(span) } else { None };
-        let now = cluster.world.now();
         let request = RangesRequest::Lock { object, extents: extents.clone(), over, width, wait };
+        self.ask(cluster, program, request, (object, extents), (over, wait));
+    }
+
+    fn ask(
+        &mut self,
+        cluster: &mut Cluster,
+        program: Program,
+        request: RangesRequest,
+        (object, extents): (ObjectId, Vec<LockExtent>),
+        (over, wait): (Option<u64>, Option<Duration>),
+    ) {
+        let (now, is_lease) = (cluster.world.now(), matches!(request, RangesRequest::Lease { .. }));
         let slot = cluster.slot(program.0).expect("its host is up");
         let op = cluster.begin(slot, program.1, request, Record::Ranges);
-        let waiting =
-            Waiting { program, object, extents, over, wait, since: now, is_abandoned: false, free_since: now };
+        let waiting = Waiting {
+            program,
+            object,
+            extents,
+            over,
+            wait,
+            is_lease,
+            since: now,
+            is_abandoned: false,
+            free_since: now,
+        };
         self.waiting.insert(op, waiting);
     }
 
@@ -236,18 +271,19 @@ impl RangePrograms {
         quiet_since: Time,
     ) -> Result<(), Failed> {
         let now = cluster.world.now();
-        let Waiting { program, object, extents, over, wait, since, is_abandoned, .. } = asked;
+        let Waiting { program, object, extents, over, wait, is_lease, since, is_abandoned, .. } = asked;
         let waited = now.since(since);
         let error = match outcome {
             Ok(HostSuccess::RangeLocked { lock, kept }) => {
                 self.count(match (over, kept) {
+                    (None, _) if is_lease => "leased",
                     (None, _) => "locked",
                     (_, true) => "converted",
                     (_, false) => "converted, not kept",
                 });
                 let held = self.held.entry(program).or_default();
                 held.retain(|held| Some(held.lock) != over);
-                held.push(Held { lock: *lock, object, extents, is_recalled: false });
+                held.push(Held { lock: *lock, object, extents, is_recalled: false, is_lease });
                 self.ask_about(cluster, program, *lock, About::Recall);
                 return Ok(());
             }
@@ -257,6 +293,7 @@ impl RangePrograms {
         let is_excused = was_excused(cluster, quiet_since);
         let (what, is_right) = match error {
             // A host's clock may run fast, by less than a twentieth.
+            HostError::RangeTaken { .. } if is_lease => ("no lease", true),
             HostError::RangeTaken { .. } => ("taken", wait.is_some_and(|wait| waited >= wait - wait / 20)),
             HostError::Abandoned => ("abandoned", is_abandoned),
             HostError::LockServerSilent { .. } => ("lock server silent", is_excused),
@@ -291,7 +328,7 @@ impl RangePrograms {
             (Err(error), ..) => error,
         };
         // It has ended the lock by itself, or another program has got it instead of a replacement.
-        let is_over = place.is_none() || is_replaced;
+        let is_over = place.is_none_or(|place| all[place].is_lease) || is_replaced;
         place.into_iter().for_each(|place| drop(all.remove(place)));
         // The host keeps what other servers have granted until the program says that it relies on it no more.
         if matches!(about, About::Recall) && matches!(error, HostError::LockLost | HostError::Fenced) {

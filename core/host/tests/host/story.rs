@@ -347,6 +347,7 @@ impl Story {
                     LockTerm::Transaction { impatient: true } => " impatient",
                     LockTerm::Transaction { impatient: false } => "",
                     LockTerm::Cached => " cached",
+                    LockTerm::Lease => " leased",
                     LockTerm::Held { .. } | LockTerm::HeldRange { .. } => " held",
                 };
                 format!("lock {} {modes}{term}", name(*lock_id))

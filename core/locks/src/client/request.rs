@@ -105,6 +105,7 @@ impl Request {
     /// How the lock is requested of the server's start `heard`.
     pub fn term(&self, heard: Generation) -> LockTerm {
         match self.state {
+            RequestState::Asked { .. } if self.retention == Retention::Leased => LockTerm::Lease,
             RequestState::Asked { .. } if self.cached() => LockTerm::Cached,
             RequestState::Asked { impatient } => LockTerm::Transaction { impatient },
             _ if self.retention.width().is_some() => LockTerm::HeldRange { start: heard },

@@ -124,8 +124,14 @@ impl LockClient {
             // A late answer of an earlier start.
             return cx.out.ignore(Ignored::NotAwaited);
         }
+        let was_in_doubt = link.is_in_doubt(cx.now, cx.settings);
         link.on_heard(cx.now.time, if let LockReply::Heartbeat { sent } = answer.reply { sent } else { Time(0) });
-        if answer.start > link.heard {
+        let (is_new, is_first) = (answer.start > link.heard, link.heard == Generation::default());
+        if was_in_doubt || (is_new && !is_first) {
+            self.end_leases(cx, server);
+        }
+        let link = self.links.get_mut(&server).expect("just seen");
+        if is_new {
             let known = std::mem::replace(&mut link.heard, answer.start);
             if known == Generation::default() {
                 link.reassert(0);
@@ -361,6 +367,11 @@ impl LockClient {
             if request.state == RequestState::Releasing || request.server != server {
                 continue;
             }
+            if request.retention == Retention::Leased {
+                self.end_request(number, LockRefusal::Timeout);
+                idle.push(number);
+                continue;
+            }
             let is_cached = request.cached();
             let users: Vec<_> = request.users.iter().copied().collect();
             let in_use = !users.is_empty();
@@ -397,6 +408,21 @@ impl LockClient {
             // This host may have taken the room itself. It is there when the program tries again.
             self.drop_oldest(limits::COMMITS_PER_REQUEST_MAX);
         }
+        self.end_request(number, refusal);
+    }
+
+    /// The server may have let the leases of this host lapse, or has restarted: it may grant what conflicts with them.
+    pub fn end_leases(&mut self, cx: &mut Ctx, server: LockServerId) {
+        let is_lease = |request: &Request| request.server == server && request.retention == Retention::Leased;
+        let leases = self.requests.iter().filter(|(_, request)| is_lease(request)).map(|(number, _)| *number);
+        for number in leases.collect::<Vec<_>>() {
+            self.end_request(number, LockRefusal::Timeout);
+            self.release_unknown(cx, server, number);
+        }
+    }
+
+    /// A lock, or the request for it, is over. Its users are told.
+    fn end_request(&mut self, number: u64, refusal: LockRefusal) {
         self.retire(number);
         for user in self.forget(number).users {
             let holder = self.holders.get_mut(&user).expect("a request's users are known");

@@ -51,6 +51,12 @@ impl ServerLink {
         }
     }
 
+    /// True if the server has not answered for a lease, or, if it never has, not within the time after which a request is sent again.
+    pub fn is_silent(&self, now: Time, settings: &Settings) -> bool {
+        let never = now.since(self.began) > settings.resend_min;
+        self.last_heard.map_or(never, |heard| now.since(heard) > settings.host_lease)
+    }
+
     /// When it is so long since the server is known to have heard this host that it may presume it dead.
     pub fn in_doubt_at(&self, settings: &Settings) -> Option<Time> {
         self.reached.map(|reached| reached.after(settings.host_lease * 7 / 8))

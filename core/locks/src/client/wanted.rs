@@ -49,11 +49,19 @@ pub enum Retention {
     /// They are cached until they are recalled, and what no other host wants is kept (range-lock paper: datalocks, and childlocks below
     /// them). Locks that follow each other, or with equal gaps, are granted together with up to `width` blocks that are likely to follow.
     CachedInParts { width: u64 },
+    /// They are leases: shared, granted at once or not at all, and lost without warning when another owner wants what conflicts with them, or
+    /// their server may not have heard this host for long. Holders of this host are not kept apart by them: the server does that.
+    Leased,
 }
 
 impl Retention {
     pub(super) fn caches(self) -> bool {
-        self != Retention::Released
+        !matches!(self, Retention::Released | Retention::Leased)
+    }
+
+    /// True if each lock server is asked for its own ranges.
+    pub(super) fn is_of_ranges(self) -> bool {
+        matches!(self, Retention::CachedInParts { .. } | Retention::Leased)
     }
 
     /// None unless the locks are kept in parts.

@@ -32,7 +32,8 @@ impl LockEngine {
         if session.deferred.iter().any(|(deferred, _)| *deferred == name.lock_id) {
             return Acceptance::InProgress;
         }
-        if !self.has_room(session, asked.extents.len()) || session.deferred.len() >= limits::OPERATIONS_MAX {
+        let has_room = self.has_room(session, asked.extents.len()) && session.deferred.len() < limits::OPERATIONS_MAX;
+        if !has_room || (asked.term == LockTerm::Lease && self.extents > self.settings.lock_extents_max / 2) {
             return Acceptance::NoRoom;
         }
         let is_served = may_grant && session.listed;
@@ -114,12 +115,20 @@ impl LockEngine {
     fn add_held(&mut self, now: Time, name: LockName, (cached, in_parts): (bool, bool), extents: usize) {
         self.count_extents(name.host, extents);
         let session = self.sessions.get_mut(&name.host).expect("a host that holds a lock has a session");
-        let held = HeldLock { cached, waited: false, in_parts, extents: extents as u16, since: now };
+        let extents = extents as u16;
+        let held = HeldLock { cached, waited: false, in_parts, lapses: false, extents, since: now };
         session.lock_ids.insert(name.lock_id, held);
     }
 
-    /// Asks the table for a lock whose extents are counted.
+    /// Asks the table for a lock whose extents are counted. A lease does not wait.
     fn enqueue(&mut self, now: Time, name: LockName, mut asked: LockDetails) {
+        let is_lease = asked.term == LockTerm::Lease;
+        if is_lease && !self.table.is_free(asked.object, &asked.extents) {
+            let session = self.sessions.get_mut(&name.host).expect("a host that requests a lock has a session");
+            session.extents -= asked.extents.len();
+            self.extents -= asked.extents.len();
+            return self.events.push_back(EngineEvent::TimedOut(name));
+        }
         if let ([extent], 1..) = (&mut asked.extents[..], asked.width) {
             // The last byte of every range has a 64-bit offset.
             let room = (u64::MAX / BLOCK_BYTES as u64).saturating_sub(extent.range.end());
@@ -142,10 +151,10 @@ impl LockEngine {
             self.table.lock_beside(name, asked.object, &asked.extents, belongs)
         };
         let waited = locked != Locked::Granted;
-        let cached = asked.term == LockTerm::Cached;
+        let cached = is_lease || asked.term == LockTerm::Cached;
         let session = self.sessions.get_mut(&name.host).expect("a host that requests a lock has a session");
         let extents = asked.extents.len() as u16;
-        let held = HeldLock { cached, waited, in_parts: asked.in_parts, extents, since: now };
+        let held = HeldLock { cached, waited, in_parts: asked.in_parts, lapses: is_lease, extents, since: now };
         session.lock_ids.insert(name.lock_id, held);
         match locked {
             Locked::Granted => {

@@ -3,7 +3,7 @@
 //!
 //! `a1` is lock 1 of host a, and `own1` one of the process that contains the engine. `X 0 8` is exclusive, on eight blocks from block 0 on;
 //! `parts 4` says that it is called back in parts, and may be longer by four blocks; `over a1`, that it is a lock over `a1`; `ahead 20 30`, that
-//! as many blocks from block 20 and from block 30 on belong to it, too, if they are free. Hosts a and d are of one node group.
+//! as many blocks from block 20 and from block 30 on belong to it, too, if they are free; `lease`, that it is a lease. Hosts a and d are of one node group.
 
 use crate::bench::*;
 use braid_base::Callbacks;
@@ -51,6 +51,7 @@ impl Story {
                 let impatient = words.contains(&"impatient");
                 let term = match term {
                     ["cached"] | ["parts", ..] => LockTerm::Cached,
+                    ["lease"] => LockTerm::Lease,
                     _ => LockTerm::Transaction { impatient },
                 };
                 let after = |what| words.iter().position(|word| *word == what).map(|at| words[at + 1]);
@@ -195,6 +196,43 @@ fn waiting_requests_are_granted_in_their_turn() {
         ("b3 X 0 1 impatient", "b3 waits"),
         ("pass 49", ""),
         ("pass 1", "b3 is refused"),
+    ]);
+}
+
+#[test]
+fn leases_never_wait_and_end_when_others_want_what_conflicts() {
+    tell(&[
+        ("a1 S 0 8 lease", "a1"),
+        ("b1 S 4 8 lease", "b1"),
+        ("c1 X 20 4 parts 0", "c1 X 20 4"),
+        ("a2 S 20 1 lease", "a2 is refused"),
+        ("c2 X 4 4", "c2 waits, revoke a[1], revoke b[1]"),
+        ("a3 S 7 1 lease", "a3 is refused"),
+        ("a4 S 30 1 lease", "a4"),
+        ("back a1", ""),
+        ("back b1", "c2 at last"),
+        // Those of a fenced host stay until it can't rely on them any more.
+        ("fenced a", ""),
+        ("own1 X 30 1", ""),
+        ("pass 4000", ""),
+        ("pass 1000", "own1, list"),
+    ]);
+}
+
+#[test]
+fn leases_of_a_silent_host_lapse_and_it_is_not_fenced() {
+    tell(&[
+        ("a1 S 0 8 lease", "a1"),
+        ("b1 X 8 8 parts 0", "b1 X 8 8"),
+        ("pass 3500", ""),
+        ("hear c", ""),
+        ("c1 X 0 1", "c1 waits, revoke a[1]"),
+        ("pass 500", "revoke a[1]"),
+        ("hear c", ""),
+        ("pass 500", "c1 at last, list"),
+        // What is no lease costs its host the fence.
+        ("c2 X 8 1", "c2 waits, recall b1: X 8 1"),
+        ("pass 500", "doom b Silent"),
     ]);
 }
 

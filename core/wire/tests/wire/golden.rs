@@ -200,7 +200,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("ShardQuestion", format!("0a 01 02 05000000 {TICKET}"), 4),
         ("ShardReply", format!("0a 01 03 05000000 {TICKET} 01"), 3),
         ("LockCommand", LOCK_REQUEST.into(), 8),
-        ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 4),
+        ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 5),
         ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),
         ("LockReply", LOCK_ANSWER.into(), 10),
         ("LockRefusal", format!("{LOCK_ANSWER} 05 {TICKET}"), 3),
