@@ -127,7 +127,17 @@ fn an_upgrade_that_does_not_wait_passes_those_that_do_and_never_gives_the_bytes_
     pair.bench.pass(Duration::from_secs(1));
     assert!(!pair.bench.ended.contains_key(&waiting), "it was not granted in between");
     assert!(pair.is_locked(ONE, 0..10, Exclusive) && !pair.is_locked(ONE, 3..10, Exclusive));
-    // Both holds are reported to the next start of the server.
+    // The same among the owners of one mount; another one is refused without a message.
+    let waits_here = pair.ask(ONE, 2, 7..8, Exclusive, true);
+    assert_eq!(pair.lock(ONE, 7..8, Exclusive), Ok(()));
+    let before = pair.bench.now.time;
+    let refused = pair.ask(ONE, 3, 7..8, Shared, false);
+    assert_eq!((pair.bench.finish(refused), pair.bench.now.time), (Err(LOCKED), before));
+    assert!(!pair.bench.ended.contains_key(&waits_here), "it was not granted in between");
+    let is_abandoned = pair.bench.ask_host(ONE, ArrayRequest::Abandon { ops: vec![waits_here] });
+    assert!(pair.bench.finish(is_abandoned).is_ok());
+    assert_eq!(pair.lock(ONE, 7..8, Shared), Ok(()));
+    // What each of them has is reported to the next start of the server.
     pair.bench.restart_server();
     pair.bench.pass(Duration::from_secs(20));
     assert_eq!(pair.lock(Generation(3), 5..6, Shared), Err(LOCKED));

@@ -580,11 +580,10 @@ impl LockClient {
         Some(LockPart { lock_id: number, extents: rest })
     }
 
-    /// What was recalled of a lock that is held, and is in use.
+    /// What was recalled of a lock that is held, and was not given back since it is in use.
     fn in_use(&self, number: u64) -> Option<LockPart> {
         let request = self.requests.get(&number).filter(|request| request.is_held())?;
-        let is_used = |extent: &LockExtent| !self.users_of(number, &[*extent]).is_empty();
-        let recalled = request.parts.recalled.iter().copied().filter(is_used);
+        let recalled = request.parts.recalled.iter().copied();
         Some(LockPart { lock_id: number, extents: recalled.take(LOCK_PART_EXTENTS_MAX).collect() })
     }
 
