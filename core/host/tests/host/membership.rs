@@ -201,6 +201,15 @@ stories! {
         "idle?" => "yes";
         "show heartbeats";
         "pass 2s" => "heartbeat 0 1 2 3 4"; // None of them has a commit.
+
+    fn a_write_is_decided_by_the_others_when_a_device_that_does_not_answer_is_out():
+        "0 accepts";
+        "pass 1s" => "#1 write 4"; // Only the silent device is asked again.
+        "enter 4:out" => "#1 resolve 0"; // Only this device has a vote.
+        "0 votes Prepared" => "#1 commit 0"; // Not answered before the outcome is durable.
+        "0 accepts" => "w done";
+        "count resolved" => "1";
+        "idle?" => "yes";
 }
 
 stories! {

@@ -78,9 +78,47 @@ fn a_late_writer_retries_above_the_stamp_it_lost_to() {
         // Only the device that accepted is told.
         ("0 refuses TooLate by 1ms", "#1 abort 4, #2 pre+read 0 4"),
         ("pass 0s", ""),
+        ("all accept #1", ""),
+        ("all accept", "#2 write 0 4"),
+        ("all accept", "w done"),
+        ("count retries", "1"),
+        ("count committed", "1"),
+        ("0 4 confirm #2", ""),
+        // All know that the first transaction is over.
+        ("idle?", "yes"),
     ]);
     assert!(told.stamp(2).clock > told.stamp(1).clock.ahead(Duration::from_millis(1)), "above the stamp it lost to");
     assert!(told.transaction(2) > told.transaction(1), "as a new transaction");
+}
+
+#[test]
+fn an_operation_that_a_host_with_a_clock_ahead_overtakes_each_time_gets_a_head_start() {
+    let (lead, round_trip) = (Duration::from_millis(20), Duration::from_millis(10));
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    stage.write_block(0, 1);
+    let mut commands = stage.commands();
+    for attempt in 0..20 {
+        while commands.is_empty() {
+            stage.pass(Duration::from_millis(1));
+            commands = stage.commands();
+        }
+        stage.pass(round_trip);
+        // The other host has stamped its own write a few milliseconds ago.
+        let age = Duration::from_millis(if attempt % 2 == 0 { 8 } else { 4 });
+        let seen = Stamp { clock: Clock(stage.now.clock.ahead(lead).0 - age.as_nanos() as u64), host: Generation(8) };
+        if subject(&commands[0].1).1 > seen {
+            assert!(attempt > 10, "the operation waits first: {attempt}");
+            return;
+        }
+        for sent in &commands {
+            assert!(matches!(sent.1, Command::Prewrite { .. }), "{:?}", sent.0);
+            stage.refuse(sent, Step::Prewrite, Refusal::TooLate { seen });
+        }
+        let (aborts, again): (Vec<_>, Vec<_>) = stage.commands().into_iter().partition(is_abort);
+        stage.accept_all(&aborts, 0);
+        commands = again;
+    }
+    panic!("refused each time");
 }
 
 #[test]
@@ -333,4 +371,25 @@ stories! {
         "all accept" => "w done"; // A commit has no message of its own.
         "r reads 0" => "#2 read with #1 0";
         "pass 3ms" => "heartbeat with #1 4"; // The other device is told after the linger.
+
+    fn a_write_is_answered_when_all_have_it_and_over_when_all_have_confirmed_its_commit():
+        "show heartbeats";
+        "w writes 0" => "#1 pre+read 0 4";
+        "all accept" => "#1 write 0 4";
+        "4 accepts";
+        "0 accepts" => "w done";
+        "pass 3ms" => "heartbeat with #1 0 4"; // There was no request to ride on.
+        "0 confirms #1";
+        "idle?" => "no";
+        "4 confirms #1";
+        "idle?" => "yes";
+
+    fn an_operation_ends_in_time_though_a_device_is_silent_and_its_pre_writes_are_given_up():
+        "w writes 0" => "#1 pre+read 0 4";
+        "0 accepts";
+        "pass 30s" => "#1 pre+read 4, #1 abort 0 4, w TimedOut 4 in 30s";
+        "0 accepts";
+        "idle?" => "no"; // The silent device may have a pre-write.
+        "pass 10s" => "#1 abort 4";
+        "idle?" => "yes"; // A device drops pre-writes of a host that is silent for a lease.
 }
