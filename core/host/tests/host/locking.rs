@@ -94,17 +94,6 @@ fn a_restarted_server_is_told_all_held_locks_before_it_grants_new_ones() {
 }
 
 #[test]
-fn device_locks_of_a_read_are_given_back_behind_the_users_back() {
-    let mut told = tell(Stage::raid5(Ordering::DeviceLock), &[("r reads 0", "#1 read 0")]);
-    // Answered before the unlock.
-    told.goes_on(&[("0 accepts =4", "r has 4")]);
-    told.stage.pass(Duration::from_millis(3));
-    let (to, request) = told.stage.sent.pop().expect("the unlock");
-    assert_eq!((to, &request.commits[..]), (DeviceId(0), &[told.transaction(1).sequence][..]));
-    told.goes_on(&[("0 confirms #1", ""), ("idle?", "yes")]);
-}
-
-#[test]
 fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_that_leapt() {
     let mut stage = Stage::raid5(Ordering::ServerLock);
     let right = stage.now.clock;
@@ -295,4 +284,13 @@ stories! {
     fn without_a_lock_server_such_a_volume_is_not_served():
         "array with 0 servers in turn";
         "r reads 0" => "r NoLockServer";
+
+    fn device_locks_of_a_read_are_given_back_behind_the_users_back():
+        "array device-lock";
+        "r reads 0" => "#1 read 0";
+        "0 accepts =4" => "r has 4"; // Answered before the unlock.
+        "show heartbeats";
+        "pass 3ms" => "heartbeat with #1 0";
+        "0 confirms #1";
+        "idle?" => "yes";
 }
