@@ -174,14 +174,9 @@ impl Host {
         &self.locks.client
     }
 
-    /// The locks of ranges that programs of this host have, for inspection.
-    pub fn locked_ranges(&self) -> impl Iterator<Item = (u64, ObjectId, &[LockExtent])> {
+    /// The locks of ranges that programs of this host have, and their leases (true), for inspection.
+    pub fn locked_ranges(&self) -> impl Iterator<Item = (u64, ObjectId, Vec<LockExtent>, bool)> {
         self.locks.client.locked(PROGRAMS).filter(|(lock, ..)| !self.locks.ranges.is_lost(*lock))
-    }
-
-    /// The leases of ranges that programs of this host have, for inspection.
-    pub fn leased_ranges(&self) -> impl Iterator<Item = (u64, ObjectId, LockExtent)> {
-        self.locks.client.leased(PROGRAMS).filter(|(lock, ..)| !self.locks.ranges.is_lost(*lock))
     }
 
     /// When each device was last heard.

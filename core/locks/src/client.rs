@@ -35,7 +35,7 @@ use crate::engine::CHECKED_MAX;
 use crate::table::{LockTable, Locked};
 use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, Now, ObjectId, Time, Timers};
-use braid_machine::{HostEffects, Ignored};
+use braid_machine::HostEffects;
 use braid_wire::LockSurvey;
 use braid_wire::locking::{LockCommand, LockExtent, LockName, LockRefusal};
 use cache::Cache;
@@ -249,7 +249,13 @@ impl LockClient {
     fn acquire(&mut self, cx: &mut Ctx, holder: HolderId, wanted: Wanted) {
         let Wanted { object, extents, unit_blocks, retention, is_impatient, over } = wanted;
         if retention.is_of_ranges() {
-            self.greet(cx);
+            // Every lock server hears of this host from now on: one that has lost its list of hosts takes all that use lock servers for
+            // holders of its locks, and has those fenced that say nothing.
+            for server in self.config.servers.clone() {
+                if !self.links.contains_key(&server) {
+                    self.tell(cx, server, LockCommand::Heartbeat { sent: cx.now.time });
+                }
+            }
         }
         let run = unit_blocks * cx.settings.stripes_per_lock_server;
         let next = match retention.is_of_ranges() {
@@ -275,16 +281,6 @@ impl LockClient {
         let replaced = over.into_iter().map(|number| HolderId { part: holder.part, number });
         for holder in replaced.filter(|holder| self.local.wanted(*holder)).collect::<Vec<_>>() {
             self.tell_part(holder, |holder| Event::Revoked { holder });
-        }
-    }
-
-    /// Lets every lock server hear of this host from now on: one that has lost its list of hosts takes all that use lock servers for holders of
-    /// its locks, and has those fenced that say nothing.
-    fn greet(&mut self, cx: &mut Ctx) {
-        for server in self.config.servers.clone() {
-            if !self.links.contains_key(&server) {
-                self.tell(cx, server, LockCommand::Heartbeat { sent: cx.now.time });
-            }
         }
     }
 
@@ -393,19 +389,6 @@ impl LockClient {
         Some(*server)
     }
 
-    /// What the holders of one part have as leases, that have all of them.
-    pub fn leased(&self, part: Part) -> impl Iterator<Item = (u64, ObjectId, LockExtent)> {
-        let requests = move |(number, has_all)| {
-            let holder = &self.holders[&HolderId { part, number }];
-            let leased = holder.requests.iter().filter(move |_| has_all).map(|request| &self.requests[request]);
-            leased.filter(|request| request.retention == Retention::Leased).map(move |request| (number, request))
-        };
-        let extents = |(number, request): (u64, &Request)| {
-            request.extents.iter().map(move |extent| (number, request.object, *extent)).collect::<Vec<_>>()
-        };
-        self.holders(part).flat_map(requests).flat_map(extents)
-    }
-
     /// A server that is in doubt, among those that grant these ranges.
     pub fn doubted(&self, cx: &Ctx, object: ObjectId, extents: &[LockExtent]) -> Option<LockServerId> {
         let servers = by_division(&self.config.servers, cx.settings.range_division, object, extents);
@@ -453,14 +436,6 @@ impl LockClient {
         true
     }
 
-    fn on_surveyed(&mut self, cx: &mut Ctx, server: LockServerId, ticket: u64, survey: LockSurvey) {
-        if self.surveys.on_answer(server, ticket, survey) {
-            self.timers.cancel(LockTimer::Resend(ticket));
-        } else {
-            cx.out.ignore(Ignored::NotAwaited);
-        }
-    }
-
     /// The locks that this host holds, as far as it knows. No other host may hold them, unless this host is fenced.
     /// Several servers may grant the same range: then it is held if all do. Leases are not among them: a server lets those of a silent host lapse.
     pub fn held(&self) -> impl Iterator<Item = (LockServerId, ObjectId, LockExtent)> + '_ {
@@ -475,12 +450,17 @@ impl LockClient {
         held.map(|(number, request)| (request.server, self.links[&request.server].heard, *number, &request.extents[..]))
     }
 
-    /// What the holders of one part hold that have all their locks, and are kept apart here.
-    pub fn locked(&self, part: Part) -> impl Iterator<Item = (u64, ObjectId, &[LockExtent])> {
+    /// What the holders of one part hold that have all their locks, and are kept apart here; and what they have as leases, which is so if true.
+    pub fn locked(&self, part: Part) -> impl Iterator<Item = (u64, ObjectId, Vec<LockExtent>, bool)> {
         let locked = self.holders(part).filter(|(_, has_all)| *has_all);
         locked.filter_map(move |(number, _)| {
-            let (object, extents) = self.local.extents(HolderId { part, number })?;
-            Some((number, object, extents))
+            let holder = HolderId { part, number };
+            if let Some((object, extents)) = self.local.extents(holder) {
+                return Some((number, object, extents.to_vec(), false));
+            }
+            let Holder { object, requests, retention, .. } = &self.holders[&holder];
+            let extents = requests.iter().flat_map(|request| &self.requests[request].extents).copied();
+            (*retention == Retention::Leased).then(|| (number, *object, extents.collect(), true))
         })
     }
 

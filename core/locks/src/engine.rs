@@ -268,7 +268,11 @@ impl LockEngine {
         let silent: Vec<_> = silent.map(|(host, session)| (*host, silence(session))).collect();
         let is_crowded = std::mem::take(&mut self.is_crowded);
         for (host, silence) in silent {
-            self.lapse(now, host);
+            // Its leases lapse: it stopped to rely on them when it was not answered for seven eighths of a lease.
+            let leases = self.sessions[&host].lock_ids.iter().filter(|(_, held)| held.lapses);
+            for lock_id in leases.map(|(lock_id, _)| *lock_id).collect::<Vec<_>>() {
+                self.give_back(now, LockName { host, lock_id });
+            }
             let session = &self.sessions[&host];
             let held: Vec<_> = session.names(host).filter(|name| self.is_held(*name)).collect();
             let lately = session.wanted_at.is_some_and(|wanted| now.since(wanted) <= lease);
@@ -285,15 +289,6 @@ impl LockEngine {
             self.arm_patrol(now);
         }
         is_any_overdue && self.of_volumes
-    }
-
-    /// Ends the leases of a host that was not heard for a lease. It stopped to rely on them when it was not answered for seven eighths of one.
-    fn lapse(&mut self, now: Time, host: Generation) {
-        let leases = self.sessions[&host].lock_ids.iter().filter(|(_, held)| held.lapses);
-        let leases: Vec<_> = leases.map(|(lock_id, _)| LockName { host, lock_id: *lock_id }).collect();
-        for name in leases {
-            self.give_back(now, name);
-        }
     }
 
     /// Dooms hosts that are heard, and have not given back a lock for too long. True if there are hosts that should give one back.

@@ -28,11 +28,10 @@ impl RangeChecks {
     pub fn check(&mut self, cluster: &Cluster) -> Result<(), Failed> {
         self.note_sleepers(cluster);
         let now = cluster.world.now();
-        let flat = |(_, object, extents): (u64, ObjectId, &[LockExtent])| {
-            extents.iter().map(|extent| (object, *extent)).collect::<Vec<_>>()
+        let flat = |(_, object, extents, _): (u64, ObjectId, Vec<LockExtent>, bool)| {
+            extents.into_iter().map(move |extent| (object, extent))
         };
-        let leased = |host: &Host| host.leased_ranges().map(|(_, object, extent)| (object, extent)).collect::<Vec<_>>();
-        let programs = of_hosts(cluster, |host| host.locked_ranges().flat_map(flat).chain(leased(host)).collect());
+        let programs = of_hosts(cluster, |host| host.locked_ranges().flat_map(flat).collect());
         check_held_by(&programs, |host| self.is_awake(host, now))?;
         for (generation, ()) in of_hosts(cluster, |_| ()) {
             self.check_host(cluster, generation)?;
@@ -59,7 +58,7 @@ impl RangeChecks {
         let host = role.expect("it was just listed");
         let is_awake = self.is_awake(generation, cluster.world.now());
         let settings = &cluster.options.settings;
-        for (lock, object, extents) in host.locked_ranges() {
+        for (lock, object, extents, _) in host.locked_ranges().filter(|(.., is_lease)| !is_lease) {
             let concerned = |extent: &LockExtent| {
                 settings.range_division.servers(object, extent.range, cluster.options.lock_servers.into())
             };

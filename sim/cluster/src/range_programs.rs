@@ -351,7 +351,8 @@ impl RangePrograms {
     pub fn check_progress(&mut self, run: &Run) -> Result<(), Failed> {
         let (cluster, now) = (&run.cluster, run.cluster.world.now());
         let locked = |host: &Host| {
-            let locked = host.locked_ranges().map(|(lock, object, extents)| (lock, object, extents.to_vec()));
+            let locked = host.locked_ranges().filter(|(.., is_lease)| !is_lease);
+            let locked = locked.map(|(lock, object, extents, _)| (lock, object, extents));
             locked.collect::<Vec<_>>()
         };
         let held = of_hosts(cluster, locked);

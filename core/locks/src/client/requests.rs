@@ -159,7 +159,10 @@ impl LockClient {
                 }
             }
             LockReply::Revoke { lock_ids } => self.on_revoke(cx, server, lock_ids),
-            LockReply::Surveyed { ticket, survey } => self.on_surveyed(cx, server, ticket, survey),
+            LockReply::Surveyed { ticket, survey } => match self.surveys.on_answer(server, ticket, survey) {
+                true => self.timers.cancel(LockTimer::Resend(ticket)),
+                false => cx.out.ignore(Ignored::NotAwaited),
+            },
             LockReply::Refused { lock_id, refusal } => self.on_refused(cx, server, lock_id, refusal),
             LockReply::Rejected { .. } => unreachable!("dealt with above"),
         }

@@ -137,6 +137,29 @@ fn a_lock_in_the_library_is_recalled_and_converted_and_ends_when_it_is_dropped()
     assert!(matches!(wait(one.lock(5..5, LockMode::Shared)), Err(Error::OutOfRange)));
 }
 
+/// A lease never waits, and ends when a program of another host locks some of its range exclusively.
+#[test]
+fn a_lease_is_refused_or_valid_until_another_program_locks_its_range() {
+    let array = Array::patient();
+    let (one, two) = (connect(&array, 1).ranges("shelf"), connect(&array, 2).ranges("shelf"));
+    wait(async {
+        let lease = one.lease(0..4096).await.unwrap().expect("the range is free");
+        let beside = two.lease(0..8192).await.unwrap().expect("leases are shared");
+        let shared = two.lock(0..4096, LockMode::Shared).await.unwrap();
+        assert!(lease.is_valid().await && beside.is_valid().await);
+        shared.unlock().await.unwrap();
+        let first = two.lock(0..1, LockMode::Exclusive).await.unwrap();
+        lease.ended().await;
+        assert!(!lease.is_valid().await && !beside.is_valid().await, "both are over");
+        assert!(one.lease(0..4096).await.unwrap().is_none(), "it is locked exclusively");
+        first.unlock().await.unwrap();
+        // The host keeps the lock until a reader wants the range.
+        assert!(one.lease(0..4096).await.unwrap().is_none());
+        one.lock(0..4096, LockMode::Shared).await.unwrap().unlock().await.unwrap();
+        assert!(one.lease(0..4096).await.unwrap().expect("it is shared").is_valid().await);
+    });
+}
+
 fn connect(array: &Array, host: u64) -> Braid {
     let options = ArrayOptions::at(array.dir()).name(format!("host {host}")).deadline(Duration::from_secs(20));
     wait(Braid::connect(options)).unwrap()
