@@ -3,7 +3,7 @@
 //! A procedure has no socket and no clock. Its driver sends the requests, waits, and passes the time and the answers to the procedure.
 //! Dropping a procedure is like a crash at that step: its last request may still be executed.
 //!
-//! Operations are written as `async` functions with an [`Asker`], and their only await point is [`Asker::want`]. No executor runs them:
+//! Operations are written as `async` functions with an `Asker`, and their only await point is `Asker::want`. No executor runs them:
 //! [`Procedure::resume`] polls the function once, up to its next request. So an operation stays a pure function of what its driver passes.
 
 use braid_base::{ObjectId, Rng, Time};
