@@ -34,6 +34,9 @@ use std::collections::BTreeMap;
 
 type Place = (InodeId, AdvisoryOwner);
 
+/// The most pieces that one owner locks of one file: looking for what is missing among them takes a moment at most.
+const PIECES_MAX: usize = 4_096;
+
 #[derive(Clone, Debug, Default)]
 pub struct AdvisoryLocks {
     owners: BTreeMap<Place, OwnerLocks>,
@@ -161,6 +164,10 @@ impl AdvisoryLocks {
             }
             FilesRequest::Unlock { handle, owner, range } => {
                 let (place, range) = (place(handle, owner)?, bytes(&range)?);
+                let is_cut = |own: &OwnerLocks| own.len() >= PIECES_MAX && own.is_cut_by(range);
+                if self.owners.get(&place).is_some_and(is_cut) {
+                    return Err(busy());
+                }
                 self.unlock(now, locks, place, range);
                 self.done(op, FilesSuccess::Done);
                 Ok(())
@@ -187,8 +194,9 @@ impl AdvisoryLocks {
         kind: Kind,
     ) -> Result<(), HostError> {
         let count: usize = self.owners.values().map(OwnerLocks::len).sum();
-        if count + self.waiting.len() >= limits::ADVISORY_LOCKS_MAX {
-            return Err(HostError::Files(FilesError::Refused(FileError::Busy)));
+        let is_in_pieces = self.owners.get(&place).is_some_and(|own| own.len() >= PIECES_MAX);
+        if is_in_pieces || count + self.waiting.len() >= limits::ADVISORY_LOCKS_MAX {
+            return Err(busy());
         }
         let (missing, over, granted, yielded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let wanted = vec![advisory_extent(range, mode)];
@@ -254,6 +262,9 @@ impl AdvisoryLocks {
         if request.missing.is_empty() {
             return self.on_covered(now, locks, request);
         }
+        if request.missing.len() > limits::EXTENTS_MAX {
+            return self.fail(now, locks, request, busy());
+        }
         self.asked += 1;
         let waits = matches!(request.kind, Kind::Lock { waits: true } | Kind::Restore(_));
         let over = (!waits).then(|| request.over.clone());
@@ -271,7 +282,11 @@ impl AdvisoryLocks {
                 self.keep(now, locks, place, cut);
                 self.done(op, FilesSuccess::Done);
                 // Requests of the same owner do not wait for each other.
-                let is_beside = |other: &Request| other.place == place && matches!(other.kind, Kind::Lock { .. });
+                let is_beside = |other: &Request| {
+                    let overlaps = |missing: &LockExtent| missing.range.overlaps(wanted[0].range);
+                    let may_have = matches!(other.kind, Kind::Lock { .. } | Kind::Restore(_));
+                    other.place == place && may_have && other.missing.iter().any(overlaps)
+                };
                 let beside = self.waiting.iter().filter(|(_, other)| is_beside(other)).map(|(other, _)| *other);
                 self.ask_again(now, locks, beside.collect());
             }
@@ -299,7 +314,7 @@ impl AdvisoryLocks {
             }
             (_, LockRefusal::Timeout) => self.fail(now, locks, request, HostError::Files(FilesError::Locked)),
             (_, LockRefusal::Busy | LockRefusal::Malformed) => {
-                self.fail(now, locks, request, HostError::Files(FilesError::Refused(FileError::Busy)));
+                self.fail(now, locks, request, busy());
             }
         }
     }
@@ -330,6 +345,10 @@ impl AdvisoryLocks {
     fn done(&mut self, op: OpId, success: FilesSuccess) {
         self.ended.push((op, Ok(HostSuccess::Files(success))));
     }
+}
+
+fn busy() -> HostError {
+    HostError::Files(FilesError::Refused(FileError::Busy))
 }
 
 /// The owner's holders of what is too weak for a request.

@@ -7,6 +7,7 @@
 //!   Lock over a lock        ─► Locked (new lock)      promoted or demoted: the old lock is over
 //!   Lease                   ─► Locked (lock)          shared, at once or not at all; lost when another program wants what conflicts with it
 //!   AwaitRecall (lock)      ─► Recalled (lock)        another program, here or elsewhere, wants some of it
+//!   Confirm (lock)          ─► Done                   it is still there; it is answered at once
 //!   Unlock (lock)           ─► Done
 //!   Survey (lock server)    ─► LocksSurveyed           some of the locks that it has, of all hosts
 //! ```
@@ -29,6 +30,9 @@ use std::time::Duration;
 
 /// The part of the host whose lock holders are programs.
 pub(crate) const PROGRAMS: Part = Part(1);
+
+/// How long a lease is asked for: it is refused at once, unless its lock server does not answer.
+const LEASE_WAIT: Duration = Duration::from_secs(1);
 
 /// The client of the lock servers, and the part of the host that locks ranges for programs.
 #[derive(Clone, Debug)]
@@ -100,9 +104,17 @@ impl Locks {
             (RangesRequest::Lease { object, extents }, None) => {
                 let shared = |extent: LockExtent| LockExtent { mode: LockMode::Shared, ..extent };
                 let extents = extents.into_iter().map(shared).collect();
-                self.ranges.lock(programs, cx, op, Wanted::new(object, extents, Retention::Leased), None, None);
+                self.ranges.lock(
+                    programs,
+                    cx,
+                    op,
+                    Wanted::new(object, extents, Retention::Leased),
+                    None,
+                    Some(LEASE_WAIT),
+                );
             }
             (RangesRequest::Unlock { lock }, _) => self.ranges.unlock(programs, cx, op, lock),
+            (RangesRequest::Confirm { lock }, _) => self.ranges.confirm(&programs, cx, op, lock),
             (RangesRequest::AwaitRecall { lock }, _) => self.ranges.await_recall(cx, op, lock),
             (RangesRequest::Survey { server, from, object, waiting, wait }, _) => {
                 if self.ranges.surveys.len() >= limits::OPERATIONS_MAX {
@@ -247,6 +259,16 @@ impl RangeLocks {
             None => Err(HostError::NoSuchLock),
         };
         self.remove(programs, cx, lock, &HostError::NoSuchLock);
+        cx.out.reply(op, result);
+    }
+
+    fn confirm(&self, programs: &PartLocks, cx: &mut Ctx, op: OpId, lock: u64) {
+        let result = match self.locks.get(&lock).filter(|known| known.is_locked()) {
+            Some(RangeLock { lost: Some(why), .. }) => Err(why.clone()),
+            Some(_) if programs.doubted(cx, lock).is_some() => Err(HostError::LockLost),
+            Some(_) => Ok(HostSuccess::Done),
+            None => Err(HostError::NoSuchLock),
+        };
         cx.out.reply(op, result);
     }
 

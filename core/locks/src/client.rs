@@ -545,7 +545,7 @@ impl PartLocks<'_> {
         for number in client.holders[&holder].requests.clone() {
             let request = &client.requests[&number];
             if rest.iter().any(|extent| request.extents.iter().any(|other| other.range.overlaps(extent.range))) {
-                if !request.parts.recalled.is_empty() && !request.retired {
+                if !request.parts.recalled.is_empty() {
                     client.give_back_recalled(cx, number);
                 }
             } else {

@@ -6,7 +6,9 @@ use crate::sessions::{LockDetails, LockName};
 use crate::table::LockState;
 use braid_base::{Generation, Now, Time, limits};
 use braid_machine::{Effects, Ignored};
-use braid_wire::{LockCommand, LockPart, LockRefusal, LockReply, LockRequest, LockSurvey, LockTerm, Rejection};
+use braid_wire::{
+    LockCommand, LockMode, LockPart, LockRefusal, LockReply, LockRequest, LockSurvey, LockTerm, Rejection,
+};
 
 impl LockServer {
     /// Handles a request of a host that was admitted.
@@ -139,7 +141,9 @@ impl LockServer {
 fn is_sound(asked: &LockDetails) -> bool {
     let sound = |position: u16| usize::from(position) < limits::DEVICES_MAX;
     let count = asked.extents.len() + asked.ahead.len();
+    let is_shared = asked.extents.iter().all(|extent| extent.mode == LockMode::Shared);
     !asked.extents.is_empty()
+        && (is_shared || asked.term != LockTerm::Lease)
         && count <= limits::EXTENTS_MAX
         && asked.extents.iter().chain(&asked.ahead).all(|extent| sound(extent.position) && !extent.range.is_empty())
 }

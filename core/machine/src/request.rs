@@ -260,6 +260,8 @@ pub enum RangesRequest {
     Lease { object: ObjectId, extents: Vec<LockExtent> },
     /// Ends a lock, or a request for one.
     Unlock { lock: u64 },
+    /// Whether the lock, or the lease, is still there. Answered at once.
+    Confirm { lock: u64 },
     /// Answered as soon as another program, on this host or another one, wants some of the lock.
     AwaitRecall { lock: u64 },
     /// Lists locks of a lock server, of all hosts. Answered by [`HostSuccess::LocksSurveyed`](crate::HostSuccess::LocksSurveyed).

@@ -6,11 +6,9 @@ use crate::array::Array;
 use crate::error::Error;
 use crate::range_part::Parts;
 use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
-use braid_machine::{ArrayRequest, HostSuccess, RangesRequest};
+use braid_machine::{HostSuccess, RangesRequest};
 use braid_wire::{LockExtent, LockMode};
-use std::future::poll_fn;
 use std::ops::Range;
-use std::task::Poll;
 use std::time::Duration;
 
 /// How long a host may take to give up a range that none of its programs uses.
@@ -146,16 +144,9 @@ impl RangeLock {
         self.confirm().await.map(|()| token)
     }
 
-    /// Asks the host whether the lock is lost. The host answers in the order of the requests.
+    /// Asks the host whether the lock is lost.
     async fn confirm(&self) -> Result<(), Error> {
-        let mut answered = std::pin::pin!(self.ranges.array.call(ArrayRequest::Membership));
-        let mut recalled = std::pin::pin!(self.recalled());
-        poll_fn(|context| match (recalled.as_mut().poll(context), answered.as_mut().poll(context)) {
-            (Poll::Ready(Err(error)), _) => Poll::Ready(Err(error)),
-            (_, Poll::Ready(_)) | (Poll::Ready(Ok(())), _) => Poll::Ready(Ok(())),
-            (Poll::Pending, Poll::Pending) => Poll::Pending,
-        })
-        .await
+        self.ranges.array.call(RangesRequest::Confirm { lock: self.lock }).await.map(drop).map_err(Error::from)
     }
 
     /// Locks the same range in another mode. A weaker mode is granted at once. A stronger one is waited for, while the lock is kept. True if no

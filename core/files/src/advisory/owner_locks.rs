@@ -67,6 +67,12 @@ impl OwnerLocks {
         self.by_holder.values().map(Vec::len).sum()
     }
 
+    /// True if an extent has more pieces once a range is unlocked.
+    pub fn is_cut_by(&self, range: BlockRange) -> bool {
+        let is_cut = |extent: &LockExtent| extent.range.start < range.start && range.end() < extent.range.end();
+        self.all().any(|(_, extent)| is_cut(extent))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_holder.is_empty()
     }

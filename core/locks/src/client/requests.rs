@@ -443,7 +443,8 @@ impl LockClient {
     pub(super) fn release_request(&mut self, cx: &mut Ctx, number: u64, holder: HolderId) {
         let request = self.requests.get_mut(&number).expect("a holder's requests are known");
         request.users.remove(&holder);
-        if !request.parts.recalled.is_empty() && !request.retired && request.is_held() {
+        let is_over = request.retired && request.users.is_empty();
+        if !request.parts.recalled.is_empty() && !is_over && request.is_held() {
             return self.give_back_recalled(cx, number);
         }
         if !request.users.is_empty() {
@@ -561,11 +562,13 @@ impl LockClient {
         let is_idle = |extent: &LockExtent| self.users_of(number, &[*extent]).is_empty();
         let (goes, stays): (Vec<_>, Vec<_>) = request.parts.recalled.iter().copied().partition(is_idle);
         let rest = without(&request.extents, &goes);
+        let is_used = !request.users.is_empty();
         // If the server asks again for what was given back, it may have no room for the pieces.
-        let is_repeated = rest == request.extents && request.users.is_empty();
-        if request.retired || rest.is_empty() || rest.len() > LOCK_PART_EXTENTS_MAX || is_repeated {
+        let is_over = !is_used && (request.retired || rest == request.extents);
+        let most = if is_used { limits::EXTENTS_MAX } else { LOCK_PART_EXTENTS_MAX };
+        if is_over || rest.is_empty() || rest.len() > most {
             self.retire(number);
-            if !self.requests[&number].users.is_empty() {
+            if is_used {
                 // It is given back with its last user.
                 return None;
             }
@@ -586,7 +589,8 @@ impl LockClient {
     /// What was recalled of a lock that is held, and was not given back since it is in use.
     fn in_use(&self, number: u64) -> Option<LockPart> {
         let request = self.requests.get(&number).filter(|request| request.is_held())?;
-        let recalled = request.parts.recalled.iter().copied();
+        let is_used = |extent: &LockExtent| !self.users_of(number, &[*extent]).is_empty();
+        let recalled = request.parts.recalled.iter().copied().filter(is_used);
         Some(LockPart { lock_id: number, extents: recalled.take(LOCK_PART_EXTENTS_MAX).collect() })
     }
 

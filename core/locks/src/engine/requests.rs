@@ -322,7 +322,9 @@ impl LockEngine {
         for of_host in of_hosts {
             let host = of_host[0].host;
             let session = self.sessions.get_mut(&host).expect("a host that holds a lock has a session");
-            session.wanted_at = Some(now);
+            // What lapses is in the way of no request for long.
+            let stays = |name: &LockName| !session.lock_ids[&name.lock_id].lapses;
+            session.wanted_at = if of_host.iter().any(stays) { Some(now) } else { session.wanted_at };
             let is_new = |lock_id: &u64| {
                 let wants_more = || {
                     is_impatient
