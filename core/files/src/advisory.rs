@@ -82,6 +82,8 @@ impl AdvisoryLocks {
     /// A lock event. False if a lock is lost.
     pub fn on_lock(&mut self, now: Now, locks: &mut RangeLocks, event: Event) -> bool {
         match event {
+            // The grant may be from before the server had this host fenced. If it is not fenced, it is granted again.
+            Event::Granted { holder } if locks.is_in_doubt(now, holder) => self.ask_again(now, locks, vec![holder]),
             Event::Granted { holder } => {
                 if let Some(mut request) = self.waiting.remove(&holder) {
                     request.granted.push((holder, std::mem::take(&mut request.missing)));

@@ -92,6 +92,11 @@ impl RangeLocks {
         self.acquire(now, ADVISORY, holder, wanted);
     }
 
+    /// True if an advisory lock was granted by a server that may presume this host dead by now.
+    pub fn is_in_doubt(&mut self, now: Now, holder: u64) -> bool {
+        self.with_client(now, |client, cx| client.of_part(ADVISORY).doubted(cx, holder).is_some())
+    }
+
     /// Keeps these bytes of an advisory lock. The holder releases it if it keeps none.
     pub fn keep_bytes(&mut self, now: Now, holder: u64, rest: &[LockExtent]) {
         self.with_client(now, |client, cx| match rest {

@@ -31,9 +31,6 @@ use std::time::Duration;
 /// The part of the host whose lock holders are programs.
 pub(crate) const PROGRAMS: Part = Part(1);
 
-/// How long a lease is asked for: it is refused at once, unless its lock server does not answer.
-const LEASE_WAIT: Duration = Duration::from_secs(1);
-
 /// The client of the lock servers, and the part of the host that locks ranges for programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Locks {
@@ -84,7 +81,7 @@ struct Asked {
 impl Locks {
     pub fn start(&mut self, cx: &mut Ctx, op: OpId, request: RangesRequest) {
         let silent = match &request {
-            RangesRequest::Lock { object, extents, .. } | RangesRequest::Lease { object, extents }
+            RangesRequest::Lock { object, extents, .. } | RangesRequest::Lease { object, extents, .. }
                 if is_sound(extents) =>
             {
                 self.client.doubted(cx, *object, extents)
@@ -101,17 +98,10 @@ impl Locks {
                 let wanted = Wanted::new(object, extents, Retention::CachedInParts { width });
                 self.ranges.lock(programs, cx, op, wanted, over, wait);
             }
-            (RangesRequest::Lease { object, extents }, None) => {
+            (RangesRequest::Lease { object, extents, wait }, None) => {
                 let shared = |extent: LockExtent| LockExtent { mode: LockMode::Shared, ..extent };
                 let extents = extents.into_iter().map(shared).collect();
-                self.ranges.lock(
-                    programs,
-                    cx,
-                    op,
-                    Wanted::new(object, extents, Retention::Leased),
-                    None,
-                    Some(LEASE_WAIT),
-                );
+                self.ranges.lock(programs, cx, op, Wanted::new(object, extents, Retention::Leased), None, Some(wait));
             }
             (RangesRequest::Unlock { lock }, _) => self.ranges.unlock(programs, cx, op, lock),
             (RangesRequest::Confirm { lock }, _) => self.ranges.confirm(&programs, cx, op, lock),

@@ -257,7 +257,12 @@ pub enum RangesRequest {
     },
     /// Takes a *lease* of ranges of an object: they are locked shared at once, or not at all. [`HostSuccess::RangeLocked`](crate::HostSuccess::RangeLocked)
     /// names it like a lock. It is lost as soon as another program wants what conflicts with it; its host is not fenced for it.
-    Lease { object: ObjectId, extents: Vec<LockExtent> },
+    Lease {
+        object: ObjectId,
+        extents: Vec<LockExtent>,
+        /// How long to wait for the lock servers.
+        wait: Duration,
+    },
     /// Ends a lock, or a request for one.
     Unlock { lock: u64 },
     /// Whether the lock, or the lease, is still there. Answered at once.

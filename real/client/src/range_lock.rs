@@ -86,7 +86,7 @@ impl Ranges {
     pub async fn lease(&self, range: Range<u64>) -> Result<Option<RangeLease>, Error> {
         self.array.want_lock_servers().await?;
         let extents = extents(&range, LockMode::Shared)?;
-        let request = RangesRequest::Lease { object: self.object, extents };
+        let request = RangesRequest::Lease { object: self.object, extents, wait: self.array.deadline() };
         match self.clone().take(request, range, LockMode::Shared).await {
             Ok((lock, _)) => Ok(Some(RangeLease { lock })),
             Err(Error::RangeTaken { .. }) => Ok(None),

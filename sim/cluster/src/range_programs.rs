@@ -162,7 +162,7 @@ impl RangePrograms {
     fn lease(&mut self, cluster: &mut Cluster, program: Program, (object, extents): (ObjectId, Vec<LockExtent>)) {
         let shared = |extent: LockExtent| LockExtent { mode: LockMode::Shared, ..extent };
         let extents: Vec<_> = extents.into_iter().map(shared).collect();
-        let request = RangesRequest::Lease { object, extents: extents.clone() };
+        let request = RangesRequest::Lease { object, extents: extents.clone(), wait: Duration::from_secs(1) };
         self.ask(cluster, program, request, (object, extents), (None, Some(Duration::ZERO)));
     }
 
