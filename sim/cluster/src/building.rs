@@ -6,7 +6,7 @@ use crate::file_records::FileRecords;
 use crate::options::Options;
 use crate::ownership_history::OwnershipHistory;
 use crate::prelude::*;
-use crate::role::Role;
+use crate::role::{Role, is_served};
 use crate::undecided_requests::UndecidedRequests;
 use crate::{damage_places, hosts, volumes};
 use braid_check::{History, ObjectHistory};
@@ -209,7 +209,9 @@ fn unlisted(cluster: &Cluster, id: LockServerId) -> BTreeSet<Generation> {
     }
     let may_hold = |host: &Generation| {
         let known = cluster.world.machine(NodeId::Host(*host)).and_then(Role::host);
-        let is_fenced = cluster.membership().is_some_and(|membership| membership.fence.refuses(*host));
+        // One that is being fenced may still be served.
+        let is_refused = cluster.membership().is_some_and(|membership| membership.fence.refuses(*host));
+        let is_fenced = is_refused && !is_served(&cluster.world, &cluster.devices(), *host);
         !is_fenced && known.is_none_or(|host| host.locks().counters().requests > 0)
     };
     cluster.generations.all.iter().copied().filter(may_hold).collect()
