@@ -160,11 +160,35 @@ fn a_part_of_a_lock_can_be_unlocked_or_become_shared() {
         assert_eq!(pair.lock(TWO, range, Shared), Err(LOCKED));
     }
     assert_eq!(pair.lock(Generation(3), 0..1, Exclusive), Err(LOCKED));
-    // What is locked again while its hold is being trimmed stays.
+    // What is locked again stays.
     pair.unlock(ONE, 70..80);
     assert_eq!(pair.lock(ONE, 70..80, Exclusive), Ok(()));
     pair.bench.pass(Duration::from_millis(5));
     assert_eq!(pair.lock(TWO, 75..76, Shared), Err(LOCKED));
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn idle_bytes_of_a_lock_in_many_pieces_go_to_another_mount() {
+    let mut pair = Pair::new(11);
+    assert_eq!(pair.lock(ONE, 0..200, Exclusive), Ok(()));
+    let idle = (1..200).step_by(2);
+    idle.clone().for_each(|byte| pair.unlock(ONE, byte..byte + 1));
+    for byte in idle {
+        assert_eq!(pair.lock(TWO, byte..byte + 1, Exclusive), Ok(()), "byte {byte}");
+        assert_eq!(pair.lock(TWO, byte - 1..byte, Shared), Err(LOCKED), "byte {}", byte - 1);
+    }
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn a_lock_with_too_many_gaps_is_refused() {
+    let mut pair = Pair::new(12);
+    assert_eq!(pair.lock(ONE, 0..5_000, Exclusive), Ok(()));
+    (0..2_060).for_each(|piece| pair.unlock(ONE, 2 * piece + 1..2 * piece + 2));
+    let busy = HostError::Files(FilesError::Refused(braid_wire::FileError::Busy));
+    assert_eq!(pair.lock(ONE, 0..4_300, Exclusive), Err(busy));
+    assert_eq!(pair.lock(ONE, 0..4_000, Exclusive), Ok(()));
     pair.bench.unmount_all();
 }
 
