@@ -11,6 +11,7 @@
 //! | `encoded` | values that the messages and records of others carry |
 //! | `extents` | a set of blocks, as the smallest number of runs |
 //! | `id` | identifiers of arrays, devices, hosts, file systems, objects and transactions |
+//! | `level` | the level of an array: which formats and fields its programs may use |
 //! | `limits` | all bounds and default settings |
 //! | `membership` | the members and the fenced hosts of an array, in one epoch |
 //! | `ownership` | which host owns a file system, and since when |
@@ -34,6 +35,7 @@ pub mod counters;
 pub mod encoded;
 pub mod extents;
 pub mod id;
+pub mod level;
 pub mod limits;
 pub mod membership;
 pub mod ownership;
@@ -58,6 +60,7 @@ pub use id::{
     ArrayId, DeviceId, DiskId, Epoch, FileSystemId, Generation, InodeId, LockServerId, NodeId, ObjectId, ShardId,
     TransactionId, VolumeId,
 };
+pub use level::Level;
 pub use membership::{FenceTable, Member, MemberState, Membership};
 pub use ownership::Ownership;
 pub use pause::was_paused;

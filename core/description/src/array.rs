@@ -1,9 +1,9 @@
 //! The description itself: its devices and volumes, and the parameters it was created with.
 
 use crate::file_systems::{self, FileSystemEntry};
-use crate::format::{SCHEMA, SCHEMA_OF_GROWTH};
+use crate::format::{SCHEMA, SCHEMA_OF_GROWTH, schema_of};
 use crate::volumes::{Change, VolumeEntry, VolumeState};
-use braid_base::{Acquisition, ArrayId, Callbacks, DiskId, LockServerId, RangeDivision};
+use braid_base::{Acquisition, ArrayId, Callbacks, DiskId, Level, LockServerId, RangeDivision};
 use braid_host_leases::{LEASE_MILLIS_DEFAULT, Leases};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Component, Path, PathBuf};
@@ -15,6 +15,9 @@ pub struct ArrayDescription {
     pub schema: u64,
     #[serde(serialize_with = "write_array_id", deserialize_with = "read_array_id")]
     pub array: ArrayId,
+    /// The level of the array, as far as the control plane has heard: what the description may name.
+    #[serde(default, skip_serializing_if = "Level::is_first")]
+    pub level: Level,
     /// Incremented by every change of this description.
     pub revision: u64,
     /// False until every device has been made. Until then no data has been served, and the devices may be made again.
@@ -153,7 +156,11 @@ impl ArrayDescription {
             VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => matches!(to, Change::Grow(_)),
             _ => false,
         };
-        if self.volumes.iter().any(grows) { SCHEMA_OF_GROWTH } else { SCHEMA }
+        match self.level {
+            Level::FIRST if self.volumes.iter().any(grows) => SCHEMA_OF_GROWTH,
+            Level::FIRST => SCHEMA,
+            level => schema_of(level),
+        }
     }
 
     /// A new array, whose devices are still to be made.
@@ -161,6 +168,7 @@ impl ArrayDescription {
         ArrayDescription {
             schema: SCHEMA,
             array,
+            level: Level::FIRST,
             revision: 0,
             created: false,
             populated: false,

@@ -1,5 +1,6 @@
 //! The bytes of a description, and of the other small files of an array: JSON with the number of a schema.
 
+use braid_base::Level;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -9,12 +10,20 @@ pub const SCHEMA: u64 = 2;
 /// instead of that the file is damaged.
 pub const SCHEMA_OF_GROWTH: u64 = 3;
 
+/// The newest schema that this release knows.
+pub const SCHEMA_KNOWN: u64 = schema_of(Level::KNOWN);
+
+/// The schema of a description at a level. A release that does not know the level does not read it.
+pub(crate) const fn schema_of(level: Level) -> u64 {
+    SCHEMA_OF_GROWTH + (level.0 - Level::FIRST.0) as u64
+}
+
 /// Why bytes can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     #[error("{0}")]
     Damaged(String),
-    #[error("its schema is {found}, and this release knows {SCHEMA_OF_GROWTH}")]
+    #[error("its schema is {found}, and this release knows {SCHEMA_KNOWN}")]
     Newer { found: u64 },
 }
 
@@ -25,7 +34,7 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FormatError> {
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(damaged)?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
         None => Err(FormatError::Damaged("it has no schema number".to_string())),
-        Some(found) if found > SCHEMA_OF_GROWTH => Err(FormatError::Newer { found }),
+        Some(found) if found > SCHEMA_KNOWN => Err(FormatError::Newer { found }),
         Some(_) => serde_json::from_value(value).map_err(damaged),
     }
 }

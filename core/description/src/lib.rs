@@ -26,7 +26,7 @@ pub use array::{
     ArrayDescription, Creation, DeviceEntry, DeviceState, DiskEntry, lies_in_folder, parse_array_id, parse_disk,
 };
 pub use file_systems::{FileSystemEntry, FileSystemState, ShardsEntry};
-pub use format::{FormatError, SCHEMA, SCHEMA_OF_GROWTH, format, parse};
+pub use format::{FormatError, SCHEMA, SCHEMA_KNOWN, SCHEMA_OF_GROWTH, format, parse};
 pub use records::{
     DescriptionError, change, describe, describe_widest, find, find_for_programs, layout, record, set_record,
 };

@@ -8,7 +8,7 @@ use crate::scheduler::transactions::TransactionView;
 use crate::sessions::{PATROLS_PER_LEASE, Sessions};
 use crate::tickets::{Ticket, Tickets};
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Generation, MemberState, Membership, NodeId, Now, Time, TransactionId};
+use braid_base::{DeviceId, Generation, Level, MemberState, Membership, NodeId, Now, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_membership::client::MonitorClient;
 use braid_store::{Medium, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
@@ -463,6 +463,10 @@ impl Machine for Device {
         if self.service == Service::Serving {
             self.tell_when_decided(now, out);
         }
+    }
+
+    fn level(&self) -> Level {
+        self.store.level().max(self.monitor.level())
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -95,7 +95,10 @@ impl Device {
         while let Some(event) = self.monitor.next_device_event(&Ctx { now, settings: &self.config.settings, out }) {
             match event {
                 DeviceEvent::ReportDue => self.report(now, out),
-                DeviceEvent::Lease { stamps } => self.scheduler.know_stamps(now.time, stamps),
+                DeviceEvent::Lease { stamps } => {
+                    self.scheduler.know_stamps(now.time, stamps);
+                    self.store.raise_level(self.monitor.level(), out);
+                }
                 DeviceEvent::Adopt { membership } => {
                     let ticket = self.tickets.open(Ticket::Adopt);
                     self.store.adopt(ticket, membership, out);

@@ -9,7 +9,7 @@ use crate::engine::FenceCause;
 use crate::server::LockServer;
 use crate::sessions::FenceState;
 use braid_base::limits::{self, Settings};
-use braid_base::{Generation, Now, Time};
+use braid_base::{Generation, Level, Now, Time};
 use braid_machine::{Effects, Ignored, OpId, Part};
 use braid_membership::client::{Ctx, Event, FenceRequest, MonitorClient, Persistence, Report};
 use braid_wire::MonitorAnswer;
@@ -88,6 +88,11 @@ impl Fencing {
     /// True if the monitor has said lately that no device is unavailable.
     pub fn devices_serve(&self, now: Time, settings: &Settings) -> bool {
         self.devices_served.is_some_and(|at| now.since(at) <= settings.heartbeat * 4)
+    }
+
+    /// The level of the array, as far as the monitor has said.
+    pub fn level(&self) -> Level {
+        self.monitor.level()
     }
 
     /// When to ask the monitor again.

@@ -63,7 +63,7 @@ impl TwoCopyRecord for Hosts {
         self.0.iter().for_each(|host| to.put_u32_le(host.0));
     }
 
-    fn take(from: &mut &[u8]) -> Option<Hosts> {
+    fn take(_format: u32, from: &mut &[u8]) -> Option<Hosts> {
         let count = from.len() / GENERATION_BYTES;
         (count <= limits::HOSTS_MAX).then(|| Hosts((0..count).map(|_| Generation(from.get_u32_le())).collect()))
     }
@@ -154,8 +154,8 @@ mod tests {
         let hosts = Hosts((0..most).map(Generation).collect());
         let mut bytes = Vec::new();
         hosts.put(&mut bytes);
-        assert_eq!(Hosts::take(&mut &bytes[..]), Some(hosts));
+        assert_eq!(Hosts::take(Hosts::FORMAT, &mut &bytes[..]), Some(hosts));
         bytes.put_u32_le(most);
-        assert_eq!(Hosts::take(&mut &bytes[..]), None, "a list with too many hosts is invalid");
+        assert_eq!(Hosts::take(Hosts::FORMAT, &mut &bytes[..]), None, "a list with too many hosts is invalid");
     }
 }

@@ -8,7 +8,7 @@ use crate::host_list::{HostList, ListError};
 use crate::sessions::{FenceState, LockName};
 use crate::table::LockState;
 use braid_base::limits::{self, Settings};
-use braid_base::{Generation, LockServerId, NodeId, Now, Time};
+use braid_base::{Generation, Level, LockServerId, NodeId, Now, Time};
 use braid_machine::{Effects, Ignored, Input, Machine, Never, OneDisk};
 use braid_two_copy_record::Progress;
 use braid_wire::{LOCK_PARTS_MAX, LockAnswer, LockRefusal, LockReply, LockRequest, Message, Rejection};
@@ -344,6 +344,10 @@ impl Machine for LockServer {
         self.wake(now, out);
         self.update_list(out);
         self.answer_ending(out);
+    }
+
+    fn level(&self) -> Level {
+        self.fencing.level()
     }
 
     fn deadline(&self) -> Option<Time> {

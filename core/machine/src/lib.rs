@@ -42,7 +42,7 @@ pub use request::{
     Patience, RangesRequest, VolumeRequest,
 };
 
-use braid_base::{NodeId, Now, Time, VolumeId};
+use braid_base::{Level, NodeId, Now, Time, VolumeId};
 use braid_wire::Message;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +63,11 @@ pub trait Machine {
 
     /// When to call `step` with [`Input::Wake`] if there is no input before.
     fn deadline(&self) -> Option<Time>;
+
+    /// The level of the array, as far as the machine knows. Peers whose release does not know it are refused.
+    fn level(&self) -> Level {
+        Level::FIRST
+    }
 
     /// Asserts what must hold between steps. The simulator calls it after every step, real processes now and then.
     fn invariants(&self) {}

@@ -23,8 +23,8 @@ mod pending;
 
 use braid_base::limits::Settings;
 use braid_base::{
-    Backoff, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, MemberState, Membership, NodeId, Now, Ownership,
-    Time, Timers,
+    Backoff, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, Level, MemberState, Membership, NodeId, Now,
+    Ownership, Time, Timers,
 };
 use braid_machine::{Disk, Effects, Ignored, Never, OneDisk, OpId};
 use braid_wire::{
@@ -50,6 +50,8 @@ pub struct MonitorClient {
     adopts: bool,
     /// How fast returning devices are to be resynchronised, as the monitor last said.
     throttle: RecoveryThrottle,
+    /// The level of the array, as the monitor last said. It never falls.
+    level: Level,
     /// Only devices have one.
     lease: Option<LeaseState>,
     pending: Pending,
@@ -180,6 +182,7 @@ impl MonitorClient {
             view: MembershipView::new(fixed),
             adopts: true,
             throttle: RecoveryThrottle::default(),
+            level: Level::FIRST,
             lease: None,
             pending: Pending::default(),
             last_report: None,
@@ -212,6 +215,11 @@ impl MonitorClient {
     /// How fast returning devices are to be resynchronised.
     pub fn throttle(&self) -> RecoveryThrottle {
         self.throttle
+    }
+
+    /// The level of the array, as far as the monitor has said.
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// True if there is a monitor.
@@ -272,7 +280,19 @@ impl MonitorClient {
             silent = lease.renew(now, settings, &undecided);
         }
         let disk = self.lease.as_ref().and_then(|lease| lease.disk);
-        self.tell(cx, MonitorCommand::Renew { sent: now, silent, disk, bad_slots, failing, undecided, stamps });
+        self.tell(
+            cx,
+            MonitorCommand::Renew {
+                sent: now,
+                silent,
+                disk,
+                bad_slots,
+                failing,
+                undecided,
+                stamps,
+                knows: Level::KNOWN,
+            },
+        );
         for pending in self.pending.changes.values() {
             self.tell(cx, pending.command.clone());
         }
@@ -360,7 +380,8 @@ impl MonitorClient {
         let MonitorAnswer { membership, unavailable, reply } = answer;
         // An answer that was delayed says what is long over, such as that no device was available after a loss of power.
         let is_late = match reply {
-            MonitorReply::Lease { sent, .. } => {
+            MonitorReply::Lease { sent, level, .. } => {
+                self.level = self.level.max(level.min(Level::KNOWN));
                 self.answered.replace(sent.max(self.answered.unwrap_or(sent))) > Some(sent)
             }
             _ => false,

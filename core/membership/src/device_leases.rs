@@ -2,7 +2,7 @@
 
 use crate::flapping::Outages;
 use braid_base::limits::{self, Settings};
-use braid_base::{DeviceId, DiskId, Epoch, FenceTable, Generation, Time};
+use braid_base::{DeviceId, DiskId, Epoch, FenceTable, Generation, Level, Time};
 use braid_wire::{HealingProgress, JoinRefused};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,6 +74,8 @@ pub(crate) struct LastReport {
     /// others can serve without it.
     bad_slots: u32,
     pub failing: bool,
+    /// The highest level that its program knows.
+    pub knows: Level,
 }
 
 /// A device's request for a lease, with its report.
@@ -86,6 +88,7 @@ pub(crate) struct Renewal {
     pub bad_slots: u32,
     pub failing: bool,
     pub undecided: Vec<Generation>,
+    pub knows: Level,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +125,7 @@ impl Device {
         let last_report = &mut self.last_report;
         (last_report.sent, last_report.heard) = (renewal.sent, Some(now));
         (last_report.bad_slots, last_report.failing) = (renewal.bad_slots, renewal.failing);
+        last_report.knows = renewal.knows;
         if renewal.epoch >= last_report.epoch {
             let most = renewal.undecided.len().min(limits::UNDECIDED_HOSTS_MAX);
             (last_report.epoch, last_report.undecided) = (renewal.epoch, renewal.undecided[..most].to_vec());

@@ -2,7 +2,7 @@
 //! in its reports, twice a second.
 
 use braid_base::limits::{self, Settings};
-use braid_base::{DeviceId, FenceTable, Generation, LockServerId, NodeId, Time};
+use braid_base::{DeviceId, FenceTable, Generation, Level, LockServerId, NodeId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub(crate) struct Hosts {
     known: BTreeMap<Generation, Host>,
     /// The last generation that the control plane has given out. No host has a later one, whatever a message says.
     last_given: Generation,
-    /// When each was last heard.
-    lock_servers: BTreeMap<LockServerId, Time>,
+    /// When each was last heard, and the highest level that its program knows.
+    lock_servers: BTreeMap<LockServerId, (Time, Level)>,
 }
 
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ struct Host {
     heard: Time,
     /// Devices that do not answer it.
     silent: BTreeSet<DeviceId>,
+    /// The highest level that its program knows.
+    knows: Level,
 }
 
 impl Host {
@@ -63,9 +65,15 @@ impl Hosts {
     /// cannot become a recovery coordinator, and its list of silent devices does not count.
     pub fn hear(&mut self, now: Time, host: Generation, silent: BTreeSet<DeviceId>) {
         if self.known.len() < limits::HOSTS_MAX || self.known.contains_key(&host) {
-            let since = self.known.get(&host).map_or(now, |known| known.since);
-            self.known.insert(host, Host { since, heard: now, silent });
+            let before = self.known.get(&host);
+            let (since, knows) = before.map_or((now, Level::FIRST), |known| (known.since, known.knows));
+            self.known.insert(host, Host { since, heard: now, silent, knows });
         }
+    }
+
+    /// A host has said which level its program knows.
+    pub fn note_level(&mut self, host: Generation, knows: Level) {
+        self.known.get_mut(&host).into_iter().for_each(|known| known.knows = knows);
     }
 
     /// Forgets the hosts that have not reported for the length of a lease.
@@ -74,10 +82,10 @@ impl Hosts {
     }
 
     /// A lock server has reported. False if its number is out of range.
-    pub fn hear_lock_server(&mut self, now: Time, server: LockServerId) -> bool {
+    pub fn hear_lock_server(&mut self, now: Time, server: LockServerId, knows: Level) -> bool {
         let is_possible = usize::from(server.0) < limits::LOCK_SERVERS_MAX;
         if is_possible {
-            self.lock_servers.insert(server, now);
+            self.lock_servers.insert(server, (now, knows));
         }
         is_possible
     }
@@ -85,9 +93,16 @@ impl Hosts {
     /// The nodes that are told of changes.
     pub fn all(&self, now: Time) -> impl Iterator<Item = NodeId> + '_ {
         let lately = move |heard: Time| now.since(heard) <= LOCK_SERVER_SILENT_MAX;
-        let servers = self.lock_servers.iter().filter(move |(_, heard)| lately(**heard));
+        let servers = self.lock_servers.iter().filter(move |(_, (heard, _))| lately(*heard));
         let servers = servers.map(|(server, _)| NodeId::LockServer(*server));
         self.known.keys().map(|host| NodeId::Host(*host)).chain(servers)
+    }
+
+    /// The live hosts whose programs do not know `level`, and how many lock servers do not.
+    pub fn older_than(&self, level: Level) -> (Vec<Generation>, u16) {
+        let hosts = self.known.iter().filter(|(_, host)| host.knows < level).map(|(host, _)| *host);
+        let lock_servers = self.lock_servers.values().filter(|(_, knows)| *knows < level).count();
+        (hosts.take(limits::FENCED_MAX).collect(), lock_servers as u16)
     }
 
     /// Chooses the recovery coordinator of a returning device: the `present` one, while it is alive and reaches all these `devices`; else the

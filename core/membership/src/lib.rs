@@ -68,4 +68,5 @@ pub use counters::MonitorCounters;
 pub use device_leases::{DeviceLease, LEASE_MARGIN};
 pub use monitor::{Monitor, MonitorConfig, MonitorService};
 pub use monitor_record::{DISK_BYTES, MonitorError};
+pub use operator_changes::OlderPrograms;
 pub use slot_record::SlotShown;

@@ -7,13 +7,14 @@ use crate::hosts::Hosts;
 use crate::later_epochs::record_is_old;
 use crate::monitor_record::{MonitorError, Recorded};
 use crate::new_reports::NewReports;
+use crate::operator_changes::OlderPrograms;
 use crate::operator_requests::Administrations;
 use crate::ownership_requests::{OwnershipAnswer, OwnershipName, OwnershipRequests};
 use crate::stripes::Stripes;
 use crate::watch::Watch;
 use braid_base::limits::{self, Settings};
 use braid_base::{
-    ArrayId, Clock, DeviceId, Epoch, FenceTable, FileSystemId, Generation, MemberState, Membership, NodeId, Now,
+    ArrayId, Clock, DeviceId, Epoch, FenceTable, FileSystemId, Generation, Level, MemberState, Membership, NodeId, Now,
     Ownership, Time,
 };
 use braid_layout::VolumeDescription;
@@ -106,6 +107,16 @@ impl Monitor {
     /// The durable membership; of epoch zero until it has been read.
     pub fn membership(&self) -> &Membership {
         &self.record.durable().membership
+    }
+
+    /// The level of the array.
+    pub fn level(&self) -> Level {
+        self.record.durable().level
+    }
+
+    /// The programs that keep the level from being raised.
+    pub fn older_programs(&self) -> OlderPrograms {
+        OlderPrograms::find(Level(self.level().0 + 1), self.membership(), &self.devices, &self.hosts)
     }
 
     /// The highest stamp clock known to be accepted, as far as this monitor has heard since its start.
@@ -233,21 +244,24 @@ impl Monitor {
         match (from, command) {
             (
                 NodeId::Device(device),
-                MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps },
+                MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps, knows },
             ) => {
                 self.stamps = self.stamps.max(stamps);
                 let (disk, unable) = (disk.unwrap_or_default(), silent.contains(&device));
-                let renewal = Renewal { epoch, sent, disk, unable, bad_slots, failing, undecided };
+                let renewal = Renewal { epoch, sent, disk, unable, bad_slots, failing, undecided, knows };
                 self.on_device(now, device, renewal, out);
             }
             (NodeId::Device(_), _) => self.ignore(Ignored::NotForUs, out),
-            (_, MonitorCommand::Renew { sent, silent, stamps, .. }) => {
+            (_, MonitorCommand::Renew { sent, silent, stamps, knows, .. }) => {
                 self.stamps = self.stamps.max(stamps);
                 match from {
                     // It is answered, but does not count: it does not exist, or was started a moment ago.
                     NodeId::Host(host) if !self.hosts.may_exist(host) => {}
-                    NodeId::Host(host) => self.hosts.hear(now.time, host, silent.into_iter().collect()),
-                    NodeId::LockServer(server) if self.hosts.hear_lock_server(now.time, server) => {}
+                    NodeId::Host(host) => {
+                        self.hosts.hear(now.time, host, silent.into_iter().collect());
+                        self.hosts.note_level(host, knows);
+                    }
+                    NodeId::LockServer(server) if self.hosts.hear_lock_server(now.time, server, knows) => {}
                     _ => return self.ignore(Ignored::NotForUs, out),
                 }
                 self.answer(now, from, epoch, self.lease(sent), out);
@@ -288,7 +302,7 @@ impl Monitor {
 
     fn lease(&self, sent: Time) -> MonitorReply {
         let (length, throttle) = (self.config.settings.device_lease, self.record.durable().throttle);
-        MonitorReply::Lease { sent, length, throttle, stamps: self.stamps }
+        MonitorReply::Lease { sent, length, throttle, stamps: self.stamps, level: self.level() }
     }
 
     /// A device asks for a lease. If it reports that it cannot serve, its lease is not extended, so that it is soon marked out.
@@ -568,6 +582,10 @@ impl Machine for Monitor {
             }
             self.answer_fences(now, out);
         }
+    }
+
+    fn level(&self) -> Level {
+        Monitor::level(self)
     }
 
     fn deadline(&self) -> Option<Time> {

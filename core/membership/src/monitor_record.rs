@@ -3,7 +3,9 @@
 use crate::answered_requests::AnsweredRequests;
 use crate::owners::Owners;
 use crate::slot_record::{CHANGES_MAX, Change, Slot};
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState, Membership, limits};
+use braid_base::{
+    ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Level, Member, MemberState, Membership, limits,
+};
 use braid_machine::DiskError;
 use braid_two_copy_record::{RecordError, TwoCopyRecord};
 use braid_wire::RecoveryThrottle;
@@ -61,6 +63,8 @@ pub(crate) struct Recorded {
     pub throttle: RecoveryThrottle,
     pub owners: Owners,
     pub answered: AnsweredRequests,
+    /// The level of the array. The format of the record says it: each level has one.
+    pub level: Level,
 }
 
 impl Recorded {
@@ -68,7 +72,8 @@ impl Recorded {
     pub fn of(array: ArrayId, membership: Membership) -> Recorded {
         let (slots, spares) = (BTreeMap::new(), BTreeMap::new());
         let (throttle, owners) = (RecoveryThrottle::default(), Owners::default());
-        Recorded { array, membership, slots, spares, throttle, owners, answered: AnsweredRequests::default() }
+        let (answered, level) = (AnsweredRequests::default(), Level::FIRST);
+        Recorded { array, membership, slots, spares, throttle, owners, answered, level }
     }
 
     pub fn slot(&self, device: DeviceId) -> Slot {
@@ -115,6 +120,8 @@ const _: () = assert!(
         <= Recorded::COPY_BYTES - Recorded::EXTRA_BYTES
 );
 
+const FORMAT_OF_FIRST_LEVEL: u32 = 4;
+
 const IN: u32 = 1;
 const RETURNING: u32 = 2;
 const RETURNING_WITH_COORDINATOR: u32 = 3;
@@ -130,11 +137,15 @@ const AWAITED_AFTER: u32 = 3;
 impl TwoCopyRecord for Recorded {
     const MAGIC: [u8; 8] = *b"BraidMon";
     /// Format 1 did not name disks, format 2 did not name the owners of file systems, and format 3 did not name answered requests.
-    const FORMAT: u32 = 4;
+    const FORMAT: u32 = FORMAT_OF_FIRST_LEVEL + (Level::KNOWN.0 - Level::FIRST.0) as u32;
     const COPY_BYTES: usize = 64 << 10;
 
+    fn format(&self) -> u32 {
+        FORMAT_OF_FIRST_LEVEL + u32::from(self.level.0 - Level::FIRST.0)
+    }
+
     fn put(&self, to: &mut Vec<u8>) {
-        let Recorded { array, membership, slots: _, spares, throttle, owners, answered } = self;
+        let Recorded { array, membership, slots: _, spares, throttle, owners, answered, level: _ } = self;
         let Membership { epoch, members, fence } = membership;
         to.put_slice(&array.0);
         to.put_u32_le(epoch.0);
@@ -185,13 +196,7 @@ impl TwoCopyRecord for Recorded {
         answered.put(to);
     }
 
-    fn take(from: &mut &[u8]) -> Option<Recorded> {
-        let recorded = Recorded::take_older(3, from)?;
-        let answered = AnsweredRequests::take(from)?;
-        Some(Recorded { answered, ..recorded })
-    }
-
-    fn take_older(format: u32, from: &mut &[u8]) -> Option<Recorded> {
+    fn take(format: u32, from: &mut &[u8]) -> Option<Recorded> {
         let mut recorded = take_first_format(from)?;
         if format == 1 {
             return Some(recorded);
@@ -222,6 +227,10 @@ impl TwoCopyRecord for Recorded {
         let sound = paused <= 1 && recorded.changes() <= CHANGES_MAX && recorded.spares.len() <= limits::SPARES_MAX;
         if format > 2 {
             recorded.owners = Owners::take(recorded.membership.epoch, from)?;
+        }
+        if let Some(above) = format.checked_sub(FORMAT_OF_FIRST_LEVEL) {
+            recorded.level = Level(Level::FIRST.0 + above as u16);
+            recorded.answered = AnsweredRequests::take(from)?;
         }
         sound.then_some(recorded)
     }
@@ -334,7 +343,7 @@ mod tests {
         let bytes = bytes_of(&recorded);
         assert!(bytes.len() + Recorded::EXTRA_BYTES <= Recorded::COPY_BYTES);
         let mut from = &bytes[..];
-        assert_eq!((Recorded::take(&mut from), from.len()), (Some(recorded), 0));
+        assert_eq!((Recorded::take(Recorded::FORMAT, &mut from), from.len()), (Some(recorded), 0));
     }
 
     #[test]
@@ -345,8 +354,8 @@ mod tests {
         // Two disk names, two counts, the throttle, a table without owners and one without answers were added since.
         let older = &bytes[..bytes.len() - 2 * 8 - 2 * 4 - 12 - 8 - 4];
         let mut from = older;
-        assert_eq!((Recorded::take_older(1, &mut from), from.len()), (Some(recorded), 0));
-        assert_eq!(Recorded::take(&mut &older[..]), None);
+        assert_eq!((Recorded::take(1, &mut from), from.len()), (Some(recorded), 0));
+        assert_eq!(Recorded::take(Recorded::FORMAT, &mut &older[..]), None);
     }
 
     #[test]
@@ -369,8 +378,8 @@ mod tests {
         ]
         .concat();
         let mut from = &older[..];
-        assert_eq!((Recorded::take_older(2, &mut from), from.len()), (Some(recorded), 0));
-        assert_eq!(Recorded::take(&mut &older[..]), None);
+        assert_eq!((Recorded::take(2, &mut from), from.len()), (Some(recorded), 0));
+        assert_eq!(Recorded::take(Recorded::FORMAT, &mut &older[..]), None);
     }
 
     #[test]
@@ -383,8 +392,8 @@ mod tests {
         // A table without answers was added since.
         let older = &bytes[..bytes.len() - 4];
         let mut from = older;
-        assert_eq!((Recorded::take_older(3, &mut from), from.len()), (Some(recorded), 0));
-        assert_eq!(Recorded::take(&mut &older[..]), None);
+        assert_eq!((Recorded::take(3, &mut from), from.len()), (Some(recorded), 0));
+        assert_eq!(Recorded::take(Recorded::FORMAT, &mut &older[..]), None);
     }
 
     #[test]
@@ -394,13 +403,13 @@ mod tests {
         recorded.slot_mut(DeviceId(2)).lived_by = Epoch(1);
         let bytes = bytes_of(&recorded);
         for length in 0..bytes.len() {
-            assert_eq!(Recorded::take(&mut &bytes[..length]), None, "cut at {length}");
+            assert_eq!(Recorded::take(Recorded::FORMAT, &mut &bytes[..length]), None, "cut at {length}");
         }
         // The epoch, which must have a next one; the number of members; the first member's number, too large and not ascending; its state.
         for (at, value) in [(16, u32::MAX), (20, 3), (20, u32::MAX), (24, 70_000), (24, 2), (28, 0), (28, 5)] {
             let mut other = bytes.clone();
             other[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            assert_eq!(Recorded::take(&mut &other[..]), None, "{value} at {at}");
+            assert_eq!(Recorded::take(Recorded::FORMAT, &mut &other[..]), None, "{value} at {at}");
         }
     }
 }

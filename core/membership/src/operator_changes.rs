@@ -1,10 +1,37 @@
 //! The changes that operators request: applies operators' requests to the next record (`docs/healing.md`).
 
+use crate::device_leases::Device;
+use crate::hosts::Hosts;
 use crate::monitor_record::Recorded;
 use crate::record_draft::Draft;
 use crate::slot_record::{CHANGES_MAX, Change};
-use braid_base::{DeviceId, DiskId, MemberState, limits};
+use braid_base::{DeviceId, DiskId, Generation, Level, MemberState, Membership, limits};
 use braid_wire::{AdminError, Administration};
+use std::collections::BTreeMap;
+
+/// The programs that do not know a level, or have not said so since the monitor's start. A device that is out counts when it returns: it is
+/// refused then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OlderPrograms {
+    pub devices: Vec<DeviceId>,
+    pub hosts: Vec<Generation>,
+    /// How many lock servers.
+    pub lock_servers: u16,
+}
+
+impl OlderPrograms {
+    pub(crate) fn find(
+        level: Level,
+        membership: &Membership,
+        devices: &BTreeMap<DeviceId, Device>,
+        hosts: &Hosts,
+    ) -> OlderPrograms {
+        let is_older = |device: &DeviceId| devices.get(device).is_none_or(|known| known.last_report.knows < level);
+        let serving = membership.devices(|member_state| member_state != MemberState::Out);
+        let (hosts, lock_servers) = hosts.older_than(level);
+        OlderPrograms { devices: serving.filter(is_older).collect(), hosts, lock_servers }
+    }
+}
 
 impl Draft<'_> {
     /// Applies a request, or returns the reason why it is refused.
@@ -80,6 +107,16 @@ impl Draft<'_> {
             }
             Administration::RemoveSpare { disk } => {
                 self.next.spares.remove(&disk).ok_or(AdminError::NoSuchSpare)?;
+            }
+            Administration::RaiseLevel { level } if level <= self.next.level => {}
+            Administration::RaiseLevel { level } => {
+                let older = OlderPrograms::find(level, &self.next.membership, self.devices, self.hosts);
+                let is_next = level.0 == self.next.level.0 + 1 && level <= Level::KNOWN;
+                if !is_next || older != OlderPrograms::default() {
+                    let OlderPrograms { devices, hosts, lock_servers } = older;
+                    return Err(AdminError::LevelUnknown { devices, hosts, lock_servers });
+                }
+                self.next.level = level;
             }
             Administration::RecoveryThrottle(throttle) => self.next.throttle = throttle,
             Administration::AddDevice { device, disk } => {

@@ -170,7 +170,7 @@ impl Draft<'_> {
 mod tests {
     use super::*;
     use crate::device_leases::Renewal;
-    use braid_base::{ArrayId, Epoch, VolumeId};
+    use braid_base::{ArrayId, Epoch, Level, VolumeId};
     use braid_layout::{Layout, RaidLevel, VolumeDescription};
     use braid_wire::{AdminError, Administration};
     use std::time::Duration;
@@ -212,7 +212,16 @@ mod tests {
                 for device in renewing {
                     let (sent, disk) = (self.now, DiskId(1));
                     let (epoch, undecided) = (Epoch(1), Vec::new());
-                    let renewal = Renewal { epoch, sent, disk, unable: false, bad_slots: 0, failing: false, undecided };
+                    let renewal = Renewal {
+                        epoch,
+                        sent,
+                        disk,
+                        unable: false,
+                        bad_slots: 0,
+                        failing: false,
+                        undecided,
+                        knows: Level::FIRST,
+                    };
                     let known = self.devices.get_mut(device).expect("there are two");
                     known.hear(self.now, &renewal, false);
                     known.grant(self.now, &self.settings);

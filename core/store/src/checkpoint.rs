@@ -21,7 +21,7 @@ use crate::index_merge::{Merging, on_round_durable};
 use crate::journal_format::{IntentRecord, Queued, Record};
 use crate::state::{DirtyBlock, State};
 use crate::superblock::{PAGE, Superblock};
-use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, ObjectId};
+use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, Level, ObjectId};
 use braid_journal::{Carried, Record as _};
 use braid_machine::DiskCommand;
 use bytes::Bytes;
@@ -60,6 +60,8 @@ struct HomeBlock {
 #[derive(Clone, Debug)]
 pub(crate) struct Compaction {
     superblock: Superblock,
+    /// The level of the next superblock.
+    level: Level,
     phase: Phase,
     /// Blocks yet to be written, by place.
     home: BTreeMap<u64, HomeBlock>,
@@ -81,6 +83,7 @@ impl Compaction {
     pub fn new(superblock: Superblock) -> Compaction {
         Compaction {
             superblock,
+            level: superblock.level,
             phase: Phase::Idle,
             home: BTreeMap::new(),
             homing: BTreeMap::new(),
@@ -89,6 +92,16 @@ impl Compaction {
             merging: Merging::default(),
             counters: CompactionCounters::default(),
         }
+    }
+
+    /// The next superblock has at least this level. It is written soon.
+    pub fn raise_level(&mut self, level: Level) {
+        self.level = self.level.max(level);
+    }
+
+    /// The level of the durable superblock.
+    pub fn level(&self) -> Level {
+        self.superblock.level
     }
 
     /// Drops the blocks that were to be written to a slot which is not used any more.
@@ -104,7 +117,7 @@ impl Compaction {
     /// says. Returns true if it begins.
     pub fn begin_if_due(&mut self, ctx: &mut Ctx) -> bool {
         let merging_wanted = ctx.slots.is_merging_wanted && ctx.state.object_index.pending() > 0;
-        let due = ctx.journal.wants_checkpoint() || merging_wanted;
+        let due = ctx.journal.wants_checkpoint() || merging_wanted || self.level > self.superblock.level;
         if !due || self.phase != Phase::Idle || ctx.journal.flight().is_some() {
             return false;
         }
@@ -296,7 +309,8 @@ impl Compaction {
 
     fn next_superblock(&self, journal: &Journal) -> Superblock {
         let (tail_offset, tail_sequence) = journal.snapshot_start();
-        Superblock { checkpoint: self.superblock.checkpoint + 1, tail_offset, tail_sequence, ..self.superblock }
+        let (checkpoint, level) = (self.superblock.checkpoint + 1, self.level);
+        Superblock { checkpoint, level, tail_offset, tail_sequence, ..self.superblock }
     }
 
     fn end(&mut self, state: &mut State, journal: &mut Journal) {

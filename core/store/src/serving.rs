@@ -20,7 +20,7 @@ use crate::request_queue::RequestQueue;
 use crate::state::State;
 use crate::superblock::Superblock;
 use crate::write_queue::{WriteQueue, on_intent_durable};
-use braid_base::{BlockRange, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId};
+use braid_base::{BlockRange, DeviceId, Generation, Level, Membership, Now, ObjectId, Time, TransactionId};
 use braid_journal::Flight;
 use braid_machine::{DiskError, DiskResult, DiskTag, Effects};
 use bytes::Bytes;
@@ -100,6 +100,11 @@ impl Serving {
         }
         let deadlines = [journal.deadline(), writes.patience_ends(), requests.deadline(*now)];
         deadlines.into_iter().flatten().min()
+    }
+
+    /// See [`Storage::level`](crate::Storage::level).
+    pub fn level(&self) -> Level {
+        self.queues.compaction.level()
     }
 
     /// See [`Storage::forget`](crate::Storage::forget).
@@ -220,6 +225,10 @@ impl Serving {
 }
 
 impl Queues {
+    pub fn raise_level(&mut self, level: Level) {
+        self.compaction.raise_level(level);
+    }
+
     /// Lets all queues do whatever can be done. `awake`: the store was woken, so that merging may do a step.
     fn advance(&mut self, awake: bool, ctx: &mut Ctx) {
         if ctx.outbox.is_broken {

@@ -2,7 +2,7 @@
 //! model of old disks, which stores nothing.
 
 use crate::{Intent, StoreEvent};
-use braid_base::{BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId};
+use braid_base::{BlockRange, Clock, DeviceId, Generation, Level, Membership, Now, ObjectId, Time, TransactionId};
 use braid_blocks::Piece;
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_ordering::Ordering;
@@ -103,6 +103,12 @@ pub trait Storage: CloneStorage + Debug {
     fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>);
     /// Ends when everything requested before is durable. Event: `Done`.
     fn flush(&mut self, ticket: u64, out: &mut Effects);
+    /// The array has this level: the superblock is written in its format, and what only that format allows is written after that.
+    fn raise_level(&mut self, _level: Level, _out: &mut Effects) {}
+    /// The level of the superblock that is durable.
+    fn level(&self) -> Level {
+        Level::FIRST
+    }
     /// The number of slots that can't be written, and whether there are so many that the disk is about to fail.
     fn bad_slots(&self) -> (u32, bool) {
         (0, false)

@@ -12,7 +12,8 @@ use crate::superblock::{Geometry, PAGE, Superblock};
 use crate::{Intent, Medium, OnBehalf, StoreConfig, StoreError, StoreEvent};
 use braid_base::limits::Settings;
 use braid_base::{
-    AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Membership, Now, ObjectId, Time, TransactionId,
+    AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Level, Membership, Now, ObjectId, Time,
+    TransactionId,
 };
 use braid_blocks::Piece;
 use braid_journal::{Known, SECTOR, first_batch};
@@ -72,6 +73,7 @@ impl Store {
             tail_sequence: 1,
             nonce,
             disk,
+            level: Level::FIRST,
         };
         // The map need not be wiped: an object's pages are written before they are read. The journal must be, because batches of an
         // earlier store could be taken for valid ones.
@@ -396,6 +398,16 @@ impl Storage for Store {
 
     fn flush(&mut self, ticket: u64, out: &mut Effects) {
         self.note(None, out, |ctx| ctx.flush(ticket));
+    }
+
+    fn raise_level(&mut self, level: Level, out: &mut Effects) {
+        if level > Storage::level(self) {
+            self.act(None, out, |queues, _| queues.raise_level(level));
+        }
+    }
+
+    fn level(&self) -> Level {
+        self.serving().map_or(Level::FIRST, Serving::level)
     }
 
     fn bad_slots(&self) -> (u32, bool) {

@@ -8,12 +8,13 @@ use crate::journal_format::Record;
 use crate::map::ENTRIES_PER_PAGE;
 use crate::{StoreConfig, StoreError};
 use braid_base::checksum::crc32c;
-use braid_base::{AlignedBuffer, ArrayId, DeviceId, DiskId};
+use braid_base::{AlignedBuffer, ArrayId, DeviceId, DiskId, Level};
 use braid_journal::{Damaged, Found, SECTOR};
 use bytes::{Buf, BufMut, Bytes};
 
-/// The format that this release writes. A device of a newer format is refused.
-pub const FORMAT: u32 = 5;
+/// The newest format that this release knows. A device of a newer one is refused. Each level of an array has a format.
+pub const FORMAT: u32 = format_of(Level::KNOWN);
+const FORMAT_OF_FIRST_LEVEL: u32 = 5;
 /// The oldest format that this release reads.
 const OLDEST: u32 = 2;
 /// Bytes of a copy of the superblock and of a map page. All parts are aligned to it.
@@ -68,6 +69,12 @@ pub struct Superblock {
     /// The disk's name, drawn at random when the device was formatted; not a secret. Zero if the disk was formatted before disks had
     /// names.
     pub disk: DiskId,
+    /// The level of the array when it was written. Its format says it; older formats than that of the first level are upgraded.
+    pub level: Level,
+}
+
+const fn format_of(level: Level) -> u32 {
+    FORMAT_OF_FIRST_LEVEL + (level.0 - Level::FIRST.0) as u32
 }
 
 impl Geometry {
@@ -184,6 +191,7 @@ impl Superblock {
             tail_sequence: from.get_u64_le(),
             nonce: from.get_u64_le(),
             disk: DiskId(from.get_u64_le()),
+            level: Level(Level::FIRST.0 + found.saturating_sub(FORMAT_OF_FIRST_LEVEL) as u16),
         };
         let in_journal = superblock.tail_offset < superblock.geometry.journal_length
             && superblock.tail_offset.is_multiple_of(SECTOR as u64);
@@ -199,7 +207,7 @@ impl Superblock {
         let mut page = AlignedBuffer::zeroed(PAGE);
         let mut to = &mut page[..];
         to.put_slice(&MAGIC);
-        to.put_u32_le(FORMAT);
+        to.put_u32_le(format_of(self.level));
         to.put_u16_le(self.device.0);
         to.put_u16_le(0);
         to.put_slice(&self.array.0);
@@ -249,6 +257,7 @@ mod tests {
             tail_sequence: 40,
             nonce: 5,
             disk: DiskId(6),
+            level: Level::FIRST,
         }
     }
 

@@ -29,7 +29,7 @@ const READ: DiskTag = DiskTag(0);
 pub trait TwoCopyRecord: Clone + Default + PartialEq {
     /// The first bytes of a copy.
     const MAGIC: [u8; 8];
-    /// The format that this release writes.
+    /// The newest format that this release knows.
     const FORMAT: u32;
     /// Bytes of a copy: a multiple of 512, at least the largest record plus [`TwoCopyRecord::EXTRA_BYTES`].
     const COPY_BYTES: usize;
@@ -38,17 +38,16 @@ pub trait TwoCopyRecord: Clone + Default + PartialEq {
     /// Bytes of the disk that the two copies take.
     const DISK_BYTES: u64 = 2 * Self::COPY_BYTES as u64;
 
+    /// The format in which it is written.
+    fn format(&self) -> u32 {
+        Self::FORMAT
+    }
+
     /// Encodes the record, in words of four bytes.
     fn put(&self, to: &mut Vec<u8>);
 
-    /// Decodes a record; `None` if it is invalid.
-    fn take(from: &mut &[u8]) -> Option<Self>;
-
-    /// Decodes a record of an earlier format; `None` if it is invalid.
-    fn take_older(format: u32, from: &mut &[u8]) -> Option<Self> {
-        let _ = format;
-        Self::take(from)
-    }
+    /// Decodes a record of this format or an earlier one; `None` if it is invalid.
+    fn take(format: u32, from: &mut &[u8]) -> Option<Self>;
 }
 
 /// Why a record can't be read or written.
@@ -236,8 +235,7 @@ fn decode<R: TwoCopyRecord>(copy: &[u8]) -> Result<(u64, R), RecordError> {
     // A count of writes never gets there: only a forged record has such a number, and no number would be left for the next one.
     let sequence = Some(from.get_u64_le()).filter(|sequence| *sequence <= SEQUENCE_MAX).ok_or(RecordError::Damaged)?;
     let mut body = from.get(..length).ok_or(RecordError::Damaged)?;
-    let record = if found < R::FORMAT { R::take_older(found, &mut body) } else { R::take(&mut body) };
-    let record = record.filter(|_| body.is_empty());
+    let record = R::take(found, &mut body).filter(|_| body.is_empty());
     Ok((sequence, record.ok_or(RecordError::Damaged)?))
 }
 
@@ -249,7 +247,7 @@ fn encode<R: TwoCopyRecord>(sequence: u64, record: &R) -> Bytes {
     let mut copy = AlignedBuffer::zeroed(R::COPY_BYTES);
     let mut to = &mut copy[..];
     to.put_slice(&R::MAGIC);
-    to.put_u32_le(R::FORMAT);
+    to.put_u32_le(record.format());
     to.put_u32_le((body.len() / WORD_BYTES) as u32);
     to.put_u64_le(sequence);
     to.put_slice(&body);
@@ -279,7 +277,7 @@ mod tests {
             self.0.iter().for_each(|number| to.put_u32_le(*number));
         }
 
-        fn take(from: &mut &[u8]) -> Option<Numbers> {
+        fn take(_format: u32, from: &mut &[u8]) -> Option<Numbers> {
             let count = from.try_get_u32_le().ok()?;
             let number = |_| from.try_get_u32_le().ok();
             (0..count).map(number).collect::<Option<_>>().map(Numbers)

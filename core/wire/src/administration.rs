@@ -1,7 +1,7 @@
 //! Administration requests are changes that an operator asks of the array's monitor, through any host (`docs/healing.md`). A request is
 //! durable when it is answered, and idempotent.
 
-use braid_base::{DeviceId, DiskId, Epoch, VolumeId, limits};
+use braid_base::{DeviceId, DiskId, Epoch, Generation, Level, VolumeId, limits};
 use serde::{Deserialize, Serialize};
 
 /// A change that an operator asks for.
@@ -43,6 +43,8 @@ pub enum Administration {
     },
     /// Removes a device from the array. No volume may use it.
     RemoveDevice { device: DeviceId },
+    /// Raises the level of the array, so that its programs may use the formats of a new release. There is no way back.
+    RaiseLevel { level: Level },
 }
 
 /// The recovery throttle: how fast devices are resynchronised.
@@ -113,6 +115,18 @@ pub enum AdminError {
         /// The first such volume.
         volume: VolumeId,
     },
+    #[error(
+        "the level is not known to {}: restart these with the new release first",
+        older(devices, hosts, *lock_servers)
+    )]
+    LevelUnknown {
+        /// The devices whose programs do not know the level, or have not said so.
+        devices: Vec<DeviceId>,
+        /// Hosts likewise.
+        hosts: Vec<Generation>,
+        /// How many lock servers likewise.
+        lock_servers: u16,
+    },
 }
 
 /// Why a device may not join the array, whatever its content.
@@ -142,6 +156,15 @@ impl JoinRefused {
 
 fn named(disk: DiskId) -> String {
     if disk == DiskId::default() { "another disk".to_string() } else { format!("disk {disk}") }
+}
+
+/// The programs of an older release, in words; if there are none, it is the monitor itself.
+fn older(devices: &[DeviceId], hosts: &[Generation], lock_servers: u16) -> String {
+    let hosts: Vec<_> = hosts.iter().map(Generation::to_string).collect();
+    let kinds = [("devices", list(devices)), ("hosts", hosts.join(", ")), ("lock servers", lock_servers.to_string())];
+    let named = kinds.iter().filter(|(_, which)| !which.is_empty() && which != "0");
+    let named: Vec<_> = named.map(|(kind, which)| format!("{kind} {which}")).collect();
+    if named.is_empty() { "the monitor".to_string() } else { named.join(", ") }
 }
 
 fn list(devices: &[DeviceId]) -> String {

@@ -5,14 +5,15 @@ use bytes::Bytes;
 use std::time::Duration;
 
 /// Encodes a message into its description and, separately, the bulk data that follows the description on the wire.
-#[derive(Default)]
 pub(crate) struct Writer {
+    pub version: u16,
     pub description: Vec<u8>,
     pub payload: Vec<Bytes>,
 }
 
 /// Decodes a message.
 pub(crate) struct Reader<'a> {
+    pub version: u16,
     pub description: &'a [u8],
     pub payload: Bytes,
 }
@@ -95,7 +96,7 @@ impl Wire for Bytes {
         to.description.extend_from_slice(self);
     }
     fn take(from: &mut Reader) -> Result<Self, WireError> {
-        let mut ahead = Reader { description: from.description, payload: Bytes::new() };
+        let mut ahead = Reader { version: from.version, description: from.description, payload: Bytes::new() };
         let length = u32::take(&mut ahead)? as usize;
         if length >= ASIDE_BYTES {
             return from.take_payload();

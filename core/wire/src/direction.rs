@@ -51,7 +51,9 @@ mod tests {
     use super::*;
     use crate::monitoring::{MonitorAnswer, MonitorReply, MonitorRequest};
     use crate::{Command, Partial, Request};
-    use braid_base::{Clock, DeviceId, Epoch, FileSystemId, Generation, LockServerId, ObjectId, Time, TransactionId};
+    use braid_base::{
+        Clock, DeviceId, Epoch, FileSystemId, Generation, Level, LockServerId, ObjectId, Time, TransactionId,
+    };
 
     const HOST: NodeId = NodeId::Host(Generation(3));
     const DEVICE: NodeId = NodeId::Device(DeviceId(1));
@@ -96,6 +98,7 @@ mod tests {
             failing: false,
             undecided: Vec::new(),
             stamps: Clock(0),
+            knows: Level::KNOWN,
         });
         let (except, also) = (Vec::new(), Vec::new());
         let fence = to_monitor(MonitorCommand::Fence { ticket: 1, below: Generation(9), except, also });

@@ -14,13 +14,17 @@
 
 use crate::codec::{Reader, Wire, Writer};
 use crate::message::Message;
-use braid_base::{ArrayId, DeviceId, FileSystemId, Generation, LockServerId, NodeId, limits};
+use braid_base::{ArrayId, DeviceId, FileSystemId, Generation, Level, LockServerId, NodeId, limits};
 use bytes::Bytes;
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"BRAD";
 /// The version of the protocol. The crate's documentation has the history.
-pub const VERSION: u16 = 15;
+pub const VERSION: u16 = VERSION_OF_LEVELS - Level::FIRST.0 + Level::KNOWN.0;
+/// The lowest version that this release speaks.
+pub const VERSION_LOWEST: u16 = VERSION_OF_LEVELS - Level::FIRST.0 + Level::LOWEST.0;
+/// The version that came with the first level, and with the hello.
+pub(crate) const VERSION_OF_LEVELS: u16 = 16;
 /// Bytes of a frame before its description.
 pub const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = 56;
@@ -99,18 +103,23 @@ pub enum WireError {
 }
 
 impl Frame {
-    /// Encodes the frame. Bulk data is shared, not copied.
+    /// Encodes the frame in the newest version.
     pub fn encode(&self) -> EncodedFrame {
-        let mut writer = Writer { description: Vec::with_capacity(USUAL_HEAD_BYTES), payload: Vec::new() };
+        self.encode_as(VERSION)
+    }
+
+    /// Encodes the frame in a version that this release speaks. Bulk data is shared, not copied.
+    pub fn encode_as(&self, version: u16) -> EncodedFrame {
+        let mut writer = Writer { version, description: Vec::with_capacity(USUAL_HEAD_BYTES), payload: Vec::new() };
         writer.description.resize(HEADER_BYTES, 0);
         self.message.put(&mut writer);
-        let Writer { description: mut head, payload } = writer;
+        let Writer { description: mut head, payload, .. } = writer;
         let payload_bytes: usize = payload.iter().map(Bytes::len).sum();
         let description_bytes = head.len() - HEADER_BYTES;
         assert!(head.len() + payload_bytes <= limits::FRAME_BYTES_MAX, "a frame we make ourselves fits");
 
         head[0..4].copy_from_slice(&MAGIC);
-        head[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        head[4..6].copy_from_slice(&version.to_le_bytes());
         head[8..12].copy_from_slice(&(description_bytes as u32).to_le_bytes());
         head[12..16].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
         head[16..32].copy_from_slice(&self.array.0);
@@ -130,9 +139,9 @@ impl Frame {
         if bytes.len() < HEADER_BYTES {
             return Ok(None);
         }
-        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        let version = version_of(bytes);
         let features = u16::from_le_bytes([bytes[6], bytes[7]]);
-        if version != VERSION || features != 0 {
+        if !(VERSION_LOWEST..=VERSION).contains(&version) || features != 0 {
             return Err(WireError::Version { version, features });
         }
         let payload_bytes = number(bytes, 12) as usize;
@@ -160,7 +169,8 @@ impl Frame {
         }
         let (from, to) = (node(&bytes[32..40])?, node(&bytes[40..48])?);
         let payload_at = header.frame_bytes - number(&bytes, 12) as usize;
-        let mut reader = Reader { description: &bytes[HEADER_BYTES..payload_at], payload: bytes.slice(payload_at..) };
+        let (description, payload) = (&bytes[HEADER_BYTES..payload_at], bytes.slice(payload_at..));
+        let mut reader = Reader { version: version_of(&bytes), description, payload };
         let message = Message::take(&mut reader)?;
         if !reader.description.is_empty() || !reader.payload.is_empty() {
             return Err(WireError::Trailing);
@@ -221,6 +231,10 @@ fn node(bytes: &[u8]) -> Result<NodeId, WireError> {
         (5, number) if number <= u32::from(u16::MAX) => Ok(NodeId::MetadataServer(FileSystemId(number as u16))),
         _ => Err(WireError::BadValue { what: "node" }),
     }
+}
+
+fn version_of(header: &[u8]) -> u16 {
+    u16::from_le_bytes([header[4], header[5]])
 }
 
 fn number(bytes: &[u8], at: usize) -> u32 {

@@ -16,16 +16,18 @@
 //! | `ownership` | requests of hosts about the ownership of file systems |
 //! | `demand` | what the answer to a request will bring, before there is an answer |
 //! | `direction` | who may send a message to whom, and over which connection |
+//! | `hello` | the first bytes of a connection, by which two releases agree on a version |
 //! | `frame` | frames: one message between two nodes, with a checksum |
 //! | `message_codec` | the encoding of each message |
 //! | `codec` | the encoding of numbers, lists and payloads |
 //! | [`any`] | values of all messages, for property tests and attacks |
 //! | `fuzzing` | properties that must hold for arbitrary bytes |
 //!
-//! History of the wire format, newest version first. A frame of another version is refused:
+//! History of the wire format, newest version first. A release speaks its own version and the one before, but none before 16:
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 16 | connections begin with a hello; renewals say which level a program knows, and leases which one the array has: programs of two releases work together |
 //! | 15 | requests for ranges name what is likely to be wanted next, and may be impatient; lock servers may call on node groups, and give leases |
 //! | 14 | heartbeats to lock servers carry the time at which they were sent, and answers repeat it |
 //! | 13 | locks of ranges: granted wider than requested, called back in parts, promoted while they are held |
@@ -52,6 +54,7 @@ pub mod files;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod hello;
 pub mod locking;
 pub mod message;
 mod message_codec;
@@ -65,6 +68,7 @@ pub use administration::*;
 pub use demand::Demand;
 pub use files::*;
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
+pub use hello::{Disagreement, Hello};
 pub use locking::*;
 pub use message::*;
 pub use message_codec::{decode_answer, decode_reply, encode_answer, encode_reply};

@@ -5,7 +5,7 @@ use crate::administration::*;
 use crate::any::{Any, Source};
 use crate::codec::{Reader, Wire, Writer};
 use crate::files::*;
-use crate::frame::WireError;
+use crate::frame::{VERSION_LOWEST, VERSION_OF_LEVELS, WireError};
 use crate::locking::*;
 use crate::message::*;
 use crate::monitoring::*;
@@ -14,8 +14,8 @@ use crate::ownership::*;
 use crate::rejection::*;
 use crate::shards::*;
 use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation, InodeId, Member,
-    MemberState, Membership, ObjectId, Ownership, ShardId, Stamp, Time, TransactionId, VolumeId,
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation, InodeId, Level,
+    Member, MemberState, Membership, ObjectId, Ownership, ShardId, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_base::{Encoded, limits};
 use braid_blocks::{Base, Column, Content, Linkage, ParityRows, Piece, Sending, Sent, Want};
@@ -108,6 +108,29 @@ macro_rules! wire_enum {
             }
         }
     };
+}
+
+/// What the invented release of tests adds to each level: two versions differ in it.
+const INVENTED: u16 = 0x17;
+
+impl Wire for Level {
+    fn put(&self, to: &mut Writer) {
+        self.0.put(to);
+        if to.version > VERSION_OF_LEVELS {
+            INVENTED.put(to);
+        }
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let level = Level(u16::take(from)?);
+        let is_sound = from.version <= VERSION_OF_LEVELS || u16::take(from)? == INVENTED;
+        if is_sound { Ok(level) } else { Err(WireError::BadValue { what: "level" }) }
+    }
+}
+
+impl Any for Level {
+    fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
+        Level(of.number("Level", field) as _)
+    }
 }
 
 /// Lists, each with its maximum length.
@@ -355,7 +378,7 @@ wire_enum!(LockReply {
     10 => RecallGroup { object, extents },
 });
 wire_enum!(MonitorCommand {
-    1 => Renew { sent, silent, disk, bad_slots, failing, undecided, stamps },
+    1 => Renew { sent, silent, disk, bad_slots, failing, undecided, stamps, knows },
     2 => Fence { ticket, below, except, also },
     3 => Resynchronised { device, since },
     4 => Healing { device, progress },
@@ -363,7 +386,7 @@ wire_enum!(MonitorCommand {
     6 => Ownership { ticket, file_system, request },
 });
 wire_enum!(MonitorReply {
-    1 => Lease { sent, length, throttle, stamps },
+    1 => Lease { sent, length, throttle, stamps, level },
     2 => Fenced { ticket },
     3 => Changed,
     4 => JoinRefused(why),
@@ -379,6 +402,7 @@ wire_enum!(Administration {
     6 => RecoveryThrottle(throttle),
     7 => AddDevice { device, disk },
     8 => RemoveDevice { device },
+    9 => RaiseLevel { level },
 });
 wire_enum!(AdminError {
     1 => NoSuchDevice,
@@ -393,6 +417,7 @@ wire_enum!(AdminError {
     10 => DeviceExists { device },
     11 => TooManyDevices,
     12 => HoldsVolume { volume },
+    13 => LevelUnknown { devices, hosts, lock_servers },
 });
 wire_enum!(OwnershipRequest { 1 => Inquire, 2 => TakeOver { from }, 3 => Release { since } });
 wire_enum!(OwnershipRefused { 1 => Differs(present), 2 => Fenced, 3 => TooManyFileSystems });
@@ -698,11 +723,14 @@ impl Encoded for FileError {
     }
 }
 
+/// The version of what journals keep, and of what one server passes to another that may be of the release before.
+const KEPT: u16 = VERSION_LOWEST;
+
 /// A value that no frame surrounds: the length of its description, the description, the payload.
 fn encode_alone(value: &impl Wire) -> Vec<u8> {
-    let mut writer = Writer { description: vec![0; 4], payload: Vec::new() };
+    let mut writer = Writer { version: KEPT, description: vec![0; 4], payload: Vec::new() };
     value.put(&mut writer);
-    let Writer { description: mut bytes, payload } = writer;
+    let Writer { description: mut bytes, payload, .. } = writer;
     let length = bytes.len() as u32 - 4;
     bytes[..4].copy_from_slice(&length.to_le_bytes());
     payload.iter().for_each(|part| bytes.extend_from_slice(part));
@@ -712,7 +740,7 @@ fn encode_alone(value: &impl Wire) -> Vec<u8> {
 fn decode_alone<T: Wire>(bytes: &Bytes) -> Result<T, WireError> {
     let (length, rest) = bytes.split_first_chunk().ok_or(WireError::Truncated)?;
     let (description, _) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(WireError::Truncated)?;
-    let mut reader = Reader { description, payload: bytes.slice(4 + description.len()..) };
+    let mut reader = Reader { version: KEPT, description, payload: bytes.slice(4 + description.len()..) };
     let value = T::take(&mut reader)?;
     if reader.description.is_empty() && reader.payload.is_empty() { Ok(value) } else { Err(WireError::Trailing) }
 }

@@ -17,7 +17,7 @@
 
 use crate::administration::{AdminError, Administration, JoinRefused, RecoveryThrottle};
 use crate::ownership::{OwnershipRefused, OwnershipRequest};
-use braid_base::{Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, Membership, Ownership, Time};
+use braid_base::{Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, Level, Membership, Ownership, Time};
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub enum MonitorCommand {
         /// The highest stamp clock that is known to be accepted: the durable reservation of a device, or the highest that a host was
         /// told. Zero if there is none.
         stamps: Clock,
+        /// The highest level that the sender's release knows.
+        knows: Level,
     },
     /// Fences hosts. Answered by [`MonitorReply::Fenced`], once no device serves them any more and what they left undecided is decided.
     Fence {
@@ -120,6 +122,8 @@ pub enum MonitorReply {
         /// The highest stamp clock that devices and hosts have reported to the monitor. Every device accepts stamps up to it even if its
         /// own clock is behind, because other devices have accepted such stamps.
         stamps: Clock,
+        /// The level of the array.
+        level: Level,
     },
     /// The hosts are fenced: no device serves them any more or ever will, and each of their hostwrites has taken effect or never will.
     Fenced { ticket: u64 },

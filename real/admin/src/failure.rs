@@ -465,6 +465,9 @@ fn refused(admin_error: &AdminError, message: String) -> Failure {
         AdminError::NoSuchSpare => {
             Failure::unreachable("no-such-spare", message).hint("`braid device list` lists the spares")
         }
+        AdminError::LevelUnknown { .. } => {
+            Failure::failed("older-programs", message).hint("`braid upgrade status` names them; nothing was changed")
+        }
         AdminError::DeviceExists { .. } => Failure::failed("device-exists", message),
         AdminError::HoldsVolume { .. } => Failure::failed("holds-volumes", message)
             .hint("migrate the volumes to other devices with `braid volume migrate`"),

@@ -4,7 +4,7 @@ use crate::error::holds;
 use crate::private_files::private_file;
 use crate::{ControlError, LockHolder, Process};
 pub(crate) use braid_description::SCHEMA;
-use braid_description::{FormatError, SCHEMA_OF_GROWTH};
+use braid_description::{FormatError, SCHEMA_KNOWN};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,7 +57,7 @@ pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, 
     braid_description::parse(text).map_err(|error| match error {
         FormatError::Damaged(reason) => ControlError::Damaged { file: path.to_path_buf(), reason },
         FormatError::Newer { found } => {
-            ControlError::NewerSchema { file: path.to_path_buf(), found, known: SCHEMA_OF_GROWTH }
+            ControlError::NewerSchema { file: path.to_path_buf(), found, known: SCHEMA_KNOWN }
         }
     })
 }

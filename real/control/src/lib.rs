@@ -73,7 +73,7 @@ pub use lost_files::require_kinds;
 pub use moment::Moment;
 pub use monitor::{
     DeviceReport, FileSystemReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport,
-    ThrottleReport, monitor_file,
+    ThrottleReport, UpgradeReport, monitor_file,
 };
 pub use paths::{SOCKETS, folder_around, lock_server_file};
 pub use private_files::{Distrust, FILE_MODE, FOLDER_MODE, create_private_folder, private_file};

@@ -6,6 +6,7 @@
 use crate::file::{self, Durability};
 use crate::paths::{MONITOR, MONITOR_STATE};
 use crate::{ControlError, LocalFolder, Moment, Origin, Process};
+use braid_base::Level;
 use braid_host_leases::LeaseTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,9 +37,37 @@ pub struct MonitorReport {
     /// How far the array's stamps are ahead of the monitor's wall clock, in milliseconds; absent if they are not ahead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamps_ahead_millis: Option<u64>,
+    #[serde(default)]
+    pub upgrade: UpgradeReport,
     /// Its metrics, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, u64>,
+}
+
+/// The level of the array, and what keeps it from being raised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpgradeReport {
+    pub level: Level,
+    /// The highest level that the monitor knows.
+    pub knows: Level,
+    /// Devices, hosts and lock servers whose programs do not know the next level, or have not said so yet.
+    pub older_devices: Vec<u16>,
+    pub older_hosts: Vec<u32>,
+    pub older_lock_servers: u16,
+}
+
+impl UpgradeReport {
+    /// The next level, if this release or the monitor's knows one.
+    pub fn next(&self) -> Option<Level> {
+        Some(Level(self.level.0 + 1)).filter(|next| *next <= Level::KNOWN.max(self.knows))
+    }
+
+    /// True if the level can be raised.
+    pub fn is_ready(&self) -> bool {
+        let all_know = self.older_devices.is_empty() && self.older_hosts.is_empty() && self.older_lock_servers == 0;
+        all_know && self.next().is_some_and(|next| next <= self.knows)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -277,6 +306,7 @@ mod tests {
             file_systems: vec![FileSystemReport { id: 3, owner: 7, since: 8 }],
             throttle: ThrottleReport { bytes_per_second: 5, share: 30, paused: true },
             stamps_ahead_millis: Some(60_000),
+            upgrade: UpgradeReport { older_hosts: vec![7], ..UpgradeReport::default() },
             counters: BTreeMap::new(),
         };
         assert_eq!(report.devices[0].refusal(), None);

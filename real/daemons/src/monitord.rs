@@ -9,15 +9,16 @@ use braid_admin::state_from_devices;
 use braid_admin::volumes;
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, DeviceId, Epoch, FileSystemId, Generation, MemberState, NodeId, Now, Ownership, VolumeId,
+    ArrayId, BLOCK_BYTES, DeviceId, Epoch, FileSystemId, Generation, Level, MemberState, NodeId, Now, Ownership,
+    VolumeId,
 };
 use braid_control::{
     ArrayDescription, ControlPlane, DeviceReport, Event, FileSystemReport, HealingReport, MonitorReport, ReportedState,
-    SpareReport, ThrottleReport, VolumeState, monitor_file, until_next,
+    SpareReport, ThrottleReport, UpgradeReport, VolumeState, monitor_file, until_next,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::{ControlOutcome, ControlRequest};
-use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorError, MonitorService};
+use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorError, MonitorService, OlderPrograms};
 use braid_recording::RecordingRequest;
 use braid_session::HEARTBEAT;
 use braid_session::addressing::published;
@@ -348,10 +349,22 @@ impl ReportPublisher {
                     share: throttle.share,
                     paused: throttle.paused,
                 },
+                upgrade: upgrade(monitor),
                 stamps_ahead_millis: stamps_ahead(monitor.stamps().since(clock)),
                 counters,
             }
         })
+    }
+}
+
+fn upgrade(monitor: &Monitor) -> UpgradeReport {
+    let OlderPrograms { devices, hosts, lock_servers } = monitor.older_programs();
+    UpgradeReport {
+        level: monitor.level(),
+        knows: Level::KNOWN,
+        older_devices: devices.iter().map(|device| device.0).collect(),
+        older_hosts: hosts.iter().map(|host| host.0).collect(),
+        older_lock_servers: lock_servers,
     }
 }
 

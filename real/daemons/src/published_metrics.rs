@@ -1,7 +1,7 @@
 //! Machines whose state other tasks can read while they run: the metrics of the machine, its shell and its process.
 
 use braid_admin::snapshot::LEASE_COUNTER;
-use braid_base::{Epoch, Now, Time};
+use braid_base::{Epoch, Level, Now, Time};
 use braid_device::{Device, Service};
 use braid_locks::{LockServer, LockService};
 use braid_machine::{Abandon, Effect, Effects, Input, Machine, Never, OneDisk};
@@ -71,6 +71,10 @@ impl Machine for InspectedDevice {
         } else {
             self.machine.step(now, input, out);
         }
+    }
+
+    fn level(&self) -> Level {
+        self.machine.level()
     }
 
     fn deadline(&self) -> Option<Time> {

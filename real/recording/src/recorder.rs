@@ -1,7 +1,7 @@
 //! The recorder: it writes the inputs of one machine to a file, by a thread of its own, until a limit is reached.
 
 use crate::format::{Entry, Header, MAGIC, RecordedInput, RecordedOutcome, VERSION, digest, encode, put_record};
-use braid_base::{Now, Time};
+use braid_base::{Level, Now, Time};
 use braid_machine::{Effect, EffectsOf, InputOf, Machine};
 use braid_shell::{Counters, StoppedRecording};
 use serde::Serialize;
@@ -159,6 +159,10 @@ impl<M: Machine<Request: Clone + Serialize, Outcome: RecordedOutcome>> Machine f
         let before = out.as_slice().len();
         self.machine.step(now, input, out);
         recorder.put_effects::<M>(&out.as_slice()[before..]);
+    }
+
+    fn level(&self) -> Level {
+        self.machine.level()
     }
 
     fn deadline(&self) -> Option<Time> {

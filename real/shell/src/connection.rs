@@ -5,12 +5,13 @@ use crate::budget::{Account, Budget};
 use crate::counters::{Counters, add};
 use crate::due::Due;
 use crate::inbox::{Inbox, Node, Refused};
-use crate::outbox::{OUTBOX_BYTES_MAX, Outbox};
+use crate::outbox::{OUTBOX_BYTES_MAX, Outbox, Pushed};
 use crate::ready::Notice;
 use crate::routes::Side;
 use crate::stream::Stream;
-use braid_base::{NodeId, limits};
-use braid_wire::{Frame, Message};
+use braid_base::{Level, NodeId, limits};
+use braid_wire::frame::VERSION;
+use braid_wire::{Frame, Hello, Message};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -82,17 +83,6 @@ pub(crate) struct Connection {
     origin: Origin,
 }
 
-/// The result of pushing a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pushed {
-    /// The frame is in the outbox, behind others.
-    Behind,
-    /// The frame is in the outbox, which was empty.
-    First,
-    /// The frame was dropped, because the outbox is full.
-    Full,
-}
-
 /// Why a connection has ended.
 pub(crate) enum Ended {
     /// It broke or was closed. Nothing is reported, because the protocols notice silence.
@@ -107,13 +97,21 @@ impl Connection {
         inbox: Inbox,
         account: Account,
         (readable, writable): (Arc<Notice>, Arc<Notice>),
+        level: Level,
         now: Instant,
     ) -> Connection {
         let Arrival { stream, name, silence_max, origin, .. } = arrival;
-        let outbox = match origin {
-            Origin::Accepted { .. } => Outbox::new(&account),
-            Origin::Made { .. } => Outbox::new(&Account::new(Budget::outgoing())),
+        let ours = Hello::ours(inbox.us().array, level);
+        let mut outbox = match origin {
+            Origin::Accepted { .. } => Outbox::new(&account, ours),
+            Origin::Made { .. } => Outbox::new(&Account::new(Budget::outgoing()), ours),
         };
+        match (&stream, &origin) {
+            // Both ends are of this release.
+            (Stream::Pipe(_), _) => _ = outbox.agree(VERSION),
+            (Stream::Socket(_), Origin::Made { .. }) => outbox.say_hello(),
+            (Stream::Socket(_), Origin::Accepted { .. }) => {}
+        }
         let due = Due::new(&account);
         let (unread, asked, spoke, held) = (None, None, false, None);
         // A node that connects has to identify itself.
@@ -179,12 +177,25 @@ impl Connection {
         if let Stream::Pipe(pipe) = &self.stream {
             return if pipe.send(frame) { Pushed::Behind } else { Pushed::Full };
         }
-        let first = self.outbox.is_empty();
-        match self.outbox.push(frame.encode()) {
-            false => Pushed::Full,
-            true if first => Pushed::First,
-            true => Pushed::Behind,
+        self.outbox.push(frame)
+    }
+
+    /// The peer has said hello: answers it, and lets go of the frames that waited for it. An error if the two releases can't speak to
+    /// each other.
+    fn agree(&mut self, theirs: &Hello, now: Instant, counters: &Counters) -> Result<(), Ended> {
+        let Some(ours) = self.outbox.hello().cloned() else { return Ok(()) };
+        if self.side() == Side::Accepted {
+            self.outbox.say_hello();
         }
+        let agreed = ours.agree(theirs).map_err(|why| Ended::Refused(why.into()));
+        if let Ok(version) = &agreed {
+            let (sent, lost) = self.outbox.agree(*version);
+            add(&counters.dropped_full, lost);
+            self.asked = (sent > 0).then_some(now);
+        }
+        // If they don't agree, the peer learns from our hello why.
+        self.flush(counters)?;
+        agreed.map(drop)
     }
 
     /// Writes as much of the outbox as the socket accepts. If that is not all, the connection is put into its list when it accepts more.
@@ -262,6 +273,12 @@ impl Connection {
             add(&counters.socket_reads, 1);
             add(&counters.bytes_received, count);
         }
+        if self.outbox.hello().is_some() {
+            match self.inbox.hello().map_err(Ended::Refused)? {
+                Some(theirs) => self.agree(&theirs, now, counters)?,
+                None => return Ok(true),
+            }
+        }
         loop {
             let next = self.inbox.next();
             add(&counters.dropped_memory, self.inbox.take_discarded());
@@ -328,7 +345,8 @@ impl Connection {
     /// Notes since when the frame is being received that has not arrived completely.
     fn note_progress(&mut self, now: Instant, took_any: bool) {
         self.receiving = match (self.inbox.unfinished(), self.receiving) {
-            (0, _) => None,
+            // A node that connects has to say who it is, too.
+            (0, _) if self.spoke || self.side() == Side::Made => None,
             (bytes, Some((since, length))) if !took_any => Some((since, length.max(bytes))),
             (bytes, _) => Some((now, bytes)),
         };

@@ -158,7 +158,7 @@ impl<M: Machine<Request: Abandon>> Driver<M> {
     fn round(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let before = self.inputs;
         let mut received = std::mem::take(&mut self.received);
-        let mut more = self.transport.poll_receive(cx, &mut received);
+        let mut more = self.transport.poll_receive(cx, self.machine.level(), &mut received);
         // One clock reading serves all input of a wake-up. It is taken after receiving: if the process is suspended in between, a lease
         // must not seem valid when a message is processed that was sent after the lease expired.
         let now = clock::now();

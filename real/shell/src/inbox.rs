@@ -8,7 +8,7 @@ use crate::budget::{Account, Charge};
 use crate::routes::Side;
 use braid_base::{ArrayId, NodeId};
 use braid_wire::frame::HEADER_BYTES;
-use braid_wire::{Frame, FrameHeader, Message, WireError};
+use braid_wire::{Disagreement, Frame, FrameHeader, Hello, Message, WireError};
 use bytes::{Buf, Bytes, BytesMut};
 use std::sync::Arc;
 
@@ -40,6 +40,8 @@ pub(crate) struct Received {
 pub(crate) enum Refused {
     #[error(transparent)]
     Wire(#[from] WireError),
+    #[error(transparent)]
+    Disagreement(#[from] Disagreement),
     #[error("it belongs to array {theirs}, this node to {ours}: check the address")]
     OtherArray { theirs: ArrayId, ours: ArrayId },
     #[error("it addresses {meant}, this is {us}: check the address")]
@@ -191,6 +193,19 @@ impl Inbox {
         }
     }
 
+    /// The hello of the node at the other end, with which a connection begins, once it is complete.
+    pub fn hello(&mut self) -> Result<Option<Hello>, Refused> {
+        let Some((hello, bytes)) = Hello::decode(&self.buffer)? else { return Ok(None) };
+        self.of_our_array(hello.array)?;
+        self.buffer.advance(bytes);
+        Ok(Some(hello))
+    }
+
+    fn of_our_array(&self, theirs: ArrayId) -> Result<(), Refused> {
+        let ours = self.us.array;
+        if theirs == ours { Ok(()) } else { Err(Refused::OtherArray { theirs, ours }) }
+    }
+
     /// The next complete message and its sender, if there is one.
     pub fn next(&mut self) -> Result<Option<(NodeId, Message)>, Refused> {
         if self.discarding > 0 {
@@ -200,9 +215,7 @@ impl Inbox {
         }
         loop {
             let Some(header) = Frame::header(&self.buffer)? else { return Ok(None) };
-            if header.array != self.us.array {
-                return Err(Refused::OtherArray { theirs: header.array, ours: self.us.array });
-            }
+            self.of_our_array(header.array)?;
             if self.buffer.len() < header.frame_bytes {
                 return Ok(None);
             }

@@ -1,7 +1,7 @@
 //! The outbox of a connection: frames that wait to be written. It is bounded, and writes many frames at a time.
 
 use crate::budget::{Account, Charge};
-use braid_wire::EncodedFrame;
+use braid_wire::{EncodedFrame, Frame, Hello};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -12,7 +12,28 @@ pub(crate) const OUTBOX_BYTES_MAX: usize = 32 << 20;
 /// Buffers in one system call: some hundred frames, and fewer than the kernel's limit.
 const PARTS_PER_WRITE: usize = 256;
 
+/// The agreement of both ends about the version of their frames.
+enum Greeting {
+    /// The peer has not said hello; ours is this. These frames, of so many bytes, wait until it is known in which version they are to be
+    /// encoded.
+    Awaited { ours: Hello, waiting: Vec<Frame>, bytes: usize },
+    /// Both speak this version.
+    Over { version: u16 },
+}
+
+/// The result of pushing a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// The frame is in the outbox, behind others.
+    Behind,
+    /// The frame is in the outbox, which was empty.
+    First,
+    /// The frame was dropped, because the outbox is full.
+    Full,
+}
+
 pub(crate) struct Outbox {
+    greeting: Greeting,
     parts: VecDeque<Bytes>,
     account: Account,
     /// The bytes that wait.
@@ -21,8 +42,9 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// An empty outbox, which charges what waits to an account.
-    pub fn new(account: &Account) -> Outbox {
-        Outbox { parts: VecDeque::new(), account: account.clone(), charge: account.charge(0) }
+    pub fn new(account: &Account, ours: Hello) -> Outbox {
+        let greeting = Greeting::Awaited { ours, waiting: Vec::new(), bytes: 0 };
+        Outbox { greeting, parts: VecDeque::new(), account: account.clone(), charge: account.charge(0) }
     }
 
     /// How many bytes wait.
@@ -30,9 +52,49 @@ impl Outbox {
         self.charge.bytes()
     }
 
-    /// Adds a frame. Returns false if there is no room.
+    /// Our hello, until the peer has said its own.
+    pub fn hello(&self) -> Option<&Hello> {
+        let Greeting::Awaited { ours, .. } = &self.greeting else { return None };
+        Some(ours)
+    }
+
+    /// Adds our hello, with which all begins.
+    pub fn say_hello(&mut self) {
+        if let Some(head) = self.hello().map(Hello::encode) {
+            let _ = self.push_encoded(EncodedFrame { head, payload: Vec::new() });
+        }
+    }
+
+    /// Both speak this version. Returns how many of the frames that waited are in the outbox now, and how many had no room.
+    pub fn agree(&mut self, version: u16) -> (usize, usize) {
+        let before = std::mem::replace(&mut self.greeting, Greeting::Over { version });
+        let Greeting::Awaited { waiting, .. } = before else { return (0, 0) };
+        let lost = waiting.iter().filter(|frame| !self.push_encoded(frame.encode_as(version))).count();
+        (waiting.len() - lost, lost)
+    }
+
+    /// Adds a frame.
+    pub fn push(&mut self, frame: Frame) -> Pushed {
+        let version = match &mut self.greeting {
+            Greeting::Over { version } => *version,
+            Greeting::Awaited { waiting, bytes, .. } => {
+                *bytes += frame.encode().len();
+                let has_room = *bytes <= OUTBOX_BYTES_MAX;
+                waiting.extend(has_room.then_some(frame));
+                return if has_room { Pushed::Behind } else { Pushed::Full };
+            }
+        };
+        let first = self.is_empty();
+        match self.push_encoded(frame.encode_as(version)) {
+            false => Pushed::Full,
+            true if first => Pushed::First,
+            true => Pushed::Behind,
+        }
+    }
+
+    /// Returns false if there is no room.
     #[must_use]
-    pub fn push(&mut self, frame: EncodedFrame) -> bool {
+    fn push_encoded(&mut self, frame: EncodedFrame) -> bool {
         let length = frame.len();
         if self.bytes() + length > OUTBOX_BYTES_MAX || !self.account.has_room_for(length) {
             return false;
@@ -88,10 +150,15 @@ impl Outbox {
 mod tests {
     use super::*;
     use crate::budget::Budget;
+    use braid_base::{ArrayId, Level};
     use proptest::prelude::*;
 
     fn frame(head: Vec<u8>, payload: Vec<Vec<u8>>) -> EncodedFrame {
         EncodedFrame { head: head.into(), payload: payload.into_iter().map(Bytes::from).collect() }
+    }
+
+    fn outbox() -> Outbox {
+        Outbox::new(&Account::new(Budget::process()), Hello::ours(ArrayId([1; 16]), Level::FIRST))
     }
 
     proptest! {
@@ -101,13 +168,13 @@ mod tests {
             frames in prop::collection::vec((1..50_usize, prop::collection::vec(0..3000_usize, 0..4)), 0..200),
             takes in prop::collection::vec(0..9000_usize, 1..50),
         ) {
-            let mut outbox = Outbox::new(&Account::new(Budget::process()));
+            let mut outbox = outbox();
             let mut expected = Vec::new();
             for (index, (head, payload)) in frames.into_iter().enumerate() {
                 let fill = |length| vec![index as u8; length];
                 let frame = frame(fill(head), payload.into_iter().map(fill).collect());
                 expected.extend_from_slice(&frame.to_bytes());
-                prop_assert!(outbox.push(frame));
+                prop_assert!(outbox.push_encoded(frame));
             }
             let mut left = Vec::new();
             let mut takes = takes.into_iter().chain([9000]).cycle();
@@ -133,12 +200,12 @@ mod tests {
 
     #[test]
     fn a_full_outbox_refuses_and_has_room_again_when_flushed() {
-        let mut outbox = Outbox::new(&Account::new(Budget::process()));
+        let mut outbox = outbox();
         let large = || frame(vec![1], vec![vec![0; 4 << 20]]);
-        let taken = (0..100).take_while(|_| outbox.push(large())).count();
+        let taken = (0..100).take_while(|_| outbox.push_encoded(large())).count();
         assert_eq!(taken, OUTBOX_BYTES_MAX / ((4 << 20) + 1));
         let flushed = outbox.poll_flush(|slices| Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum())));
         assert!(matches!(flushed, Poll::Ready(Ok(()))));
-        assert!(outbox.push(large()));
+        assert!(outbox.push_encoded(large()));
     }
 }

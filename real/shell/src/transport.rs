@@ -6,16 +6,17 @@
 
 use crate::address::Address;
 use crate::budget::{Account, Budget};
-use crate::connection::{Arrival, Connection, Ended, Origin, Pushed};
+use crate::connection::{Arrival, Connection, Ended, Origin};
 use crate::connector::{self, Addresses, Wanted, is_one_way, us_towards};
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node, Received, Refused};
+use crate::outbox::Pushed;
 use crate::places::{NEWCOMER_EVERY, Places};
 use crate::ready::{Notice, ReadyList};
 use crate::routes::{Admission, Routes, Side};
 use crate::stream::Listener;
 use crate::warning::Warning;
-use braid_base::NodeId;
+use braid_base::{Level, NodeId};
 use braid_wire::{Frame, Message};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -226,8 +227,8 @@ impl Transport {
     }
 
     /// Appends received messages to `received`, from each connection those of one read. Returns true if there may be more; otherwise `cx`
-    /// is woken when there are more.
-    pub fn poll_receive(&mut self, cx: &mut Context<'_>, received: &mut Vec<Received>) -> bool {
+    /// is woken when there are more. New connections say that the array has this level.
+    pub fn poll_receive(&mut self, cx: &mut Context<'_>, level: Level, received: &mut Vec<Received>) -> bool {
         let now = Instant::now();
         let mut more = false;
         loop {
@@ -236,7 +237,7 @@ impl Transport {
                 break;
             }
             let Poll::Ready(Some(arrival)) = self.arrivals.poll_recv(cx) else { break };
-            let displaced = self.take_in(arrival, now);
+            let displaced = self.take_in(arrival, level, now);
             if let Some(oldest) = displaced {
                 // It may have identified itself meanwhile.
                 more |= self.read(oldest, now, received);
@@ -334,7 +335,7 @@ impl Transport {
     }
 
     /// Takes in a new connection. Returns the one that loses its place to it, if it has not identified itself.
-    fn take_in(&mut self, arrival: Arrival, now: Instant) -> Option<u64> {
+    fn take_in(&mut self, arrival: Arrival, level: Level, now: Instant) -> Option<u64> {
         let number = self.next_connection;
         self.next_connection += 1;
         if let Some(peer) = arrival.peer {
@@ -352,8 +353,9 @@ impl Transport {
         let inbox = Inbox::new(us, arrival.peer, side, account.clone());
         let early = arrival.peer.and_then(|peer| self.early.remove(&peer)).filter(|_| now < self.early_until);
         let notices = (self.readable.add(number), self.writable.add(number));
-        let mut connection = Connection::new(arrival, inbox, account, notices, now);
+        let mut connection = Connection::new(arrival, inbox, account, notices, level, now);
         connection.queue();
+        self.dirty.push(number);
         for (frame, _) in early.into_iter().flatten() {
             match connection.push(frame) {
                 Pushed::First => self.dirty.push(number),

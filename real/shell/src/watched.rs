@@ -1,7 +1,7 @@
 //! A machine whose state other tasks of its thread read while it runs. They need no message, and wake no task. They can't change it: whatever
 //! changes a machine is an input.
 
-use braid_base::{Now, Time, VolumeId};
+use braid_base::{Level, Now, Time, VolumeId};
 use braid_machine::{EffectsOf, HostMachine, InputOf, Machine};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -72,6 +72,10 @@ impl<M: Machine> Machine for Watched<M> {
         let mut machine = self.machine.borrow_mut();
         machine.step(now, input, out);
         self.publish.iter().for_each(|publish| publish(&machine));
+    }
+
+    fn level(&self) -> Level {
+        self.machine.borrow().level()
     }
 
     fn deadline(&self) -> Option<Time> {

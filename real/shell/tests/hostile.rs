@@ -24,6 +24,7 @@ async fn a_message_that_its_sender_may_not_send_ends_the_connection() {
         length: Duration::from_secs(4),
         throttle: Default::default(),
         stamps: Default::default(),
+        level: Default::default(),
     };
     let lease = MonitorAnswer { membership: None, unavailable: Vec::new(), reply: lease };
     let reply = Reply::Written { transaction, waited: false };

@@ -2,10 +2,12 @@
 
 mod toy;
 
-use braid_base::{ArrayId, DeviceId, Generation, NodeId};
+use braid_base::{ArrayId, DeviceId, Generation, Level, NodeId};
 use braid_machine::HostError;
 use braid_shell::{Address, EngineChoice, Listener, unix};
-use braid_wire::frame::HEADER_BYTES;
+use braid_wire::Hello;
+use braid_wire::frame::{HEADER_BYTES, VERSION};
+use braid_wire::hello::HELLO_BYTES;
 use bytes::Bytes;
 use std::future::poll_fn;
 use std::path::Path;
@@ -14,8 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 use toy::{
-    ARRAY, Folder, LONG, MIB, Running, connect, echo, echo_of, encode, in_time, large_read_of, read, start_device,
-    start_device_behind, start_host, start_relay, wait_until, write,
+    ARRAY, Folder, LONG, MIB, Running, connect, connect_silently, echo, echo_of, encode, in_time, large_read_of, read,
+    start_device, start_device_behind, start_host, start_relay, wait_until, write,
 };
 
 /// A device whose disk is a file in a new folder of this name.
@@ -173,6 +175,35 @@ async fn an_unacceptable_message_ends_that_connection_and_no_other() {
     }
     assert!(in_time(echo(&client, 0)).await.is_ok());
     host.stop().await;
+    device.stop().await;
+}
+
+#[tokio::test]
+async fn a_peer_of_a_release_that_is_too_far_away_is_answered_and_refused() {
+    let (_folder, address, device) = device_in("release", EngineChoice::Automatic).await;
+    let ours = Hello::ours(ARRAY, Level::FIRST);
+    let beyond = Level(Level::KNOWN.0 + 1);
+    for (index, (hello, answered)) in [
+        (Hello { versions: (VERSION + 1, VERSION + 9), ..ours.clone() }, true),
+        (Hello { level: beyond, knows: beyond, ..ours.clone() }, true),
+        (Hello { array: ArrayId([8; 16]), ..ours.clone() }, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut stream = connect_silently(&address).await;
+        stream.write_all(&hello.encode()).await.expect("sent");
+        let mut answer = Vec::new();
+        in_time(stream.read_to_end(&mut answer)).await.expect("closed");
+        assert_eq!(Hello::decode(&answer), Ok(answered.then(|| (ours.clone(), answer.len()))), "case {index}");
+        assert_eq!(device.counters.value("connections_refused"), index as u64 + 1, "case {index}");
+    }
+    // A newer release that speaks this version, too, gets on.
+    let mut stream = connect_silently(&address).await;
+    let newer = Hello { versions: (VERSION, VERSION + 1), knows: beyond, ..ours };
+    stream.write_all(&newer.encode()).await.expect("sent");
+    stream.write_all(&frame(ARRAY, NodeId::Device(DeviceId(0)))).await.expect("sent");
+    in_time(stream.read_exact(&mut [0; HELLO_BYTES + HEADER_BYTES])).await.expect("an answer");
     device.stop().await;
 }
 

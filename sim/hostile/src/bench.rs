@@ -171,7 +171,7 @@ impl Bench {
         let length = self.settings.device_lease;
         let sent = self.grammar.known.sent.back().copied().unwrap_or(self.grammar.known.now.time);
         let (throttle, stamps) = (RecoveryThrottle::default(), Clock(0));
-        self.answer_of_monitor(membership, MonitorReply::Lease { sent, length, throttle, stamps });
+        self.answer_of_monitor(membership, MonitorReply::Lease { sent, length, throttle, stamps, level: Level::FIRST });
         self.run_disk();
     }
 

@@ -335,7 +335,7 @@ impl LyingDevice {
                 let membership = Membership::first((0..DEVICES).map(DeviceId));
                 let membership = Some(membership).filter(|membership| membership.epoch != request.epoch);
                 let (length, throttle, stamps) = (self.settings.device_lease, RecoveryThrottle::default(), Clock(0));
-                let reply = MonitorReply::Lease { sent, length, throttle, stamps };
+                let reply = MonitorReply::Lease { sent, length, throttle, stamps, level: Level::FIRST };
                 let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply };
                 self.messages.push_back((NodeId::Monitor, from, Message::MonitorAnswer(answer)));
             }

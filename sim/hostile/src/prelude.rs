@@ -2,8 +2,8 @@
 
 pub use braid_base::limits::Settings;
 pub use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, Membership, NodeId, Now, ObjectId,
-    Stamp, Time, TransactionId, VolumeId,
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Level, LockServerId, Membership, NodeId, Now,
+    ObjectId, Stamp, Time, TransactionId, VolumeId,
 };
 pub use braid_machine::{EffectsOf, InputOf, Machine};
 pub use braid_ordering::{Atomicity, Ordering};

@@ -16,14 +16,14 @@
 use crate::array::{Array, number, text};
 use crate::data::noise;
 use braid_base::{
-    ArrayId, BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, ObjectId, Rng, Stamp, Time,
+    ArrayId, BlockRange, Clock, DeviceId, Epoch, Generation, Level, LockServerId, NodeId, ObjectId, Rng, Stamp, Time,
     TransactionId,
 };
 use braid_blocks::{Content, Piece, Want};
 use braid_ordering::Ordering;
 use braid_wire::{
-    Command, Frame, LockCommand, LockExtent, LockMode, LockRequest, LockTerm, Message, MonitorAnswer, MonitorCommand,
-    MonitorReply, MonitorRequest, Partial, Request,
+    Command, Frame, Hello, LockCommand, LockExtent, LockMode, LockRequest, LockTerm, Message, MonitorAnswer,
+    MonitorCommand, MonitorReply, MonitorRequest, Partial, Request,
 };
 use bytes::Bytes;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -185,29 +185,34 @@ struct Sending {
     stream: UnixStream,
     bytes: Bytes,
     at: usize,
+    /// True if these bytes are not those with which a connection begins.
+    has_begun: bool,
 }
+
+/// A socket, and the bytes with which a connection to it begins.
+type Socket = (PathBuf, Bytes);
 
 /// Keeps connections to a socket, each of which sends the bytes of a turn; returns the behaviour. `next` says what a connection sends after
 /// it has sent everything; empty to send nothing more.
 fn keep(
-    path: PathBuf,
+    socket: Socket,
     count: usize,
     first: impl FnMut(usize) -> Bytes + Send + 'static,
     next: impl FnMut(usize) -> Bytes + Send + 'static,
 ) -> Behaviour {
-    keep_trickling(path, count, 0, first, next)
+    keep_trickling(socket, count, 0, first, next)
 }
 
 /// The same; the first `trickling` of them read a byte a second.
 fn keep_trickling(
-    path: PathBuf,
+    socket: Socket,
     count: usize,
     trickling: usize,
     mut first: impl FnMut(usize) -> Bytes + Send + 'static,
     mut next: impl FnMut(usize) -> Bytes + Send + 'static,
 ) -> Behaviour {
     let mut connections: Vec<Option<Sending>> = (0..count).map(|_| None).collect();
-    let mut read = Instant::now();
+    let ((path, hello), mut read) = (socket, Instant::now());
     Box::new(move |budget| {
         let reads = read.elapsed() >= BYTE_EVERY;
         if reads {
@@ -219,11 +224,12 @@ fn keep_trickling(
             }
             let Some(sending) = connection else {
                 let open = budget.open(&path);
-                *connection = open.map(|stream| Sending { stream, bytes: first(index), at: 0 });
+                *connection = open.map(|stream| Sending { stream, bytes: hello.clone(), at: 0, has_begun: false });
                 continue;
             };
             if sending.at == sending.bytes.len() {
-                (sending.bytes, sending.at) = (next(index), 0);
+                let begins = !std::mem::replace(&mut sending.has_begun, true);
+                (sending.bytes, sending.at) = (if begins { first(index) } else { next(index) }, 0);
             }
             // A closed connection is found by sending, and by looking for its end.
             let mut ends = [0; 1];
@@ -256,12 +262,13 @@ impl Target {
 
     fn behaviours(&self, half_open: usize) -> Vec<Behaviour> {
         let mut behaviours: Vec<Behaviour> = Vec::new();
+        let hello = Hello::ours(self.array, Level::FIRST).encode();
         let sockets = std::fs::read_dir(&self.run).expect("the sockets are listed");
         for socket in sockets {
             let path = socket.expect("it can be read").path();
             let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_string();
             match (self.node(&name), name.as_str()) {
-                (Some(node), _) => behaviours.extend(self.against(node, path, half_open)),
+                (Some(node), _) => behaviours.extend(self.against(node, (path, hello.clone()), half_open)),
                 (None, "nbd") => behaviours.extend(clients(path)),
                 (None, _) => {}
             }
@@ -276,14 +283,14 @@ impl Target {
         if name == "monitor" { Some(NodeId::Monitor) } else { device().or_else(locks) }
     }
 
-    fn against(&self, to: NodeId, path: PathBuf, half_open: usize) -> Vec<Behaviour> {
+    fn against(&self, to: NodeId, path: Socket, half_open: usize) -> Vec<Behaviour> {
         let target = self.clone();
         let mut slow = Instant::now();
         let heartbeat = move |from: u32| target.heartbeat(Generation(from), to);
         let mut behaviours = vec![
             // A byte every four seconds.
             keep(
-                path.clone(),
+                (path.0.clone(), Bytes::new()),
                 half_open,
                 |_| Bytes::from_static(b"B"),
                 move |index| {
@@ -340,6 +347,7 @@ impl Target {
             failing: false,
             undecided: Vec::new(),
             stamps: Clock(0),
+            knows: Level::KNOWN,
         };
         self.encode(from, NodeId::Monitor, Message::MonitorRequest(MonitorRequest { epoch, command }))
     }
@@ -357,7 +365,7 @@ impl Target {
     }
 
     /// Hosts that read nothing of what they ask for.
-    fn deaf(&self, to: NodeId, path: PathBuf, heartbeat: impl Fn(u32) -> Bytes + Send + 'static) -> Behaviour {
+    fn deaf(&self, to: NodeId, path: Socket, heartbeat: impl Fn(u32) -> Bytes + Send + 'static) -> Behaviour {
         let (target, mut sequence) = (self.clone(), 0);
         // Six reads for each connection, which lasts for ten seconds: a device does all reads that it is sent.
         let mut reads = [(Instant::now(), 0); DEAF];
@@ -388,7 +396,7 @@ impl Target {
     }
 
     /// Hosts that ask for far more than they read.
-    fn greedy(&self, to: NodeId, path: PathBuf, object: ObjectId) -> Behaviour {
+    fn greedy(&self, to: NodeId, path: Socket, object: ObjectId) -> Behaviour {
         let (target, mut sequence) = (self.clone(), 1_000_000);
         let ask = move |index: usize| {
             let host = Generation(2 * STRANGERS + index as u32);
@@ -412,7 +420,7 @@ impl Target {
     }
 
     /// Connections in the names of others.
-    fn impostors(&self, to: NodeId, path: PathBuf) -> Behaviour {
+    fn impostors(&self, to: NodeId, path: Socket) -> Behaviour {
         let target = self.clone();
         let claims = move |index: usize| {
             let lease = MonitorReply::Lease {
@@ -420,6 +428,7 @@ impl Target {
                 length: Duration::from_secs(60),
                 throttle: Default::default(),
                 stamps: Clock(u64::MAX),
+                level: Level(u16::MAX),
             };
             let lease = MonitorAnswer { membership: None, unavailable: Vec::new(), reply: lease };
             let (except, also) = (Vec::new(), Vec::new());
@@ -437,7 +446,7 @@ impl Target {
         keep(path, 8, claims, move |_| again.heartbeat(again.host, to))
     }
 
-    fn garbage(&self, to: NodeId, path: PathBuf) -> Behaviour {
+    fn garbage(&self, to: NodeId, path: Socket) -> Behaviour {
         let (target, mut rng) = (self.clone(), Rng::new(number_of(to)));
         let mut bytes = move |index: usize| {
             let mut frame = target.heartbeat(Generation(STRANGERS + 100), to).to_vec();
@@ -459,7 +468,7 @@ impl Target {
         keep(path, 8, move |index| bytes(index).into(), |_| Bytes::new())
     }
 
-    fn lockers(&self, to: NodeId, path: PathBuf) -> Behaviour {
+    fn lockers(&self, to: NodeId, path: Socket) -> Behaviour {
         let (target, mut lock_id) = (self.clone(), 0);
         let locks = move |index: usize| {
             lock_id += 1;
@@ -490,6 +499,7 @@ fn number_of(node: NodeId) -> u64 {
 
 /// NBD clients that do nothing, read nothing, or finish nothing.
 fn clients(path: PathBuf) -> Vec<Behaviour> {
+    let path = (path, Bytes::new());
     let open = |export: &str| {
         let name = export.as_bytes();
         [b"\0\0\0\x03IHAVEOPT\0\0\0\x01", &(name.len() as u32).to_be_bytes()[..], name].concat()

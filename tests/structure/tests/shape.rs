@@ -17,7 +17,7 @@ const CIRCLE_MAX: usize = 3;
 const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/base", "Settings", 26, "one flat list, as an operator sets them"),
     ("core/recipes", "Change", 14, "one procedure with all of its stages, as on its page"),
-    ("core/description", "ArrayDescription", 14, "the description as it is stored"),
+    ("core/description", "ArrayDescription", 15, "the description as it is stored"),
     ("core/description", "VolumeEntry", 15, "a volume as it is stored"),
     ("core/device", "Transaction", 13, "what a device knows of one transaction, with four notes of one bit each"),
     ("core/transactions", "Transaction", 15, "what one attempt knows; its phase holds what is still missing"),

@@ -2,8 +2,8 @@
 
 pub use braid_base::limits::Settings;
 pub use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, NodeId, Now,
-    ObjectId, Stamp, Time, TransactionId, limits,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, Level, MemberState, Membership,
+    NodeId, Now, ObjectId, Stamp, Time, TransactionId, limits,
 };
 pub use braid_blocks::{Content, Linkage, Piece, Want};
 pub use braid_device::{Device, DeviceConfig, Service};
@@ -138,8 +138,13 @@ impl Bench {
 
     /// The same, with a lease of the given length.
     pub fn tell_lease(&mut self, membership: Option<Membership>, sent: Time, length: Duration) {
-        let reply =
-            MonitorReply::Lease { sent, length, throttle: RecoveryThrottle::default(), stamps: self.told_stamps };
+        let reply = MonitorReply::Lease {
+            sent,
+            length,
+            throttle: RecoveryThrottle::default(),
+            stamps: self.told_stamps,
+            level: Level::FIRST,
+        };
         let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply };
         self.receive(NodeId::Monitor, Message::MonitorAnswer(answer));
     }

@@ -2,15 +2,15 @@
 
 pub use braid_base::limits::Settings;
 pub use braid_base::{
-    ArrayId, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, LockServerId, MemberState, Membership, NodeId,
-    Now, Ownership, Rng, Time, VolumeId, limits,
+    ArrayId, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, Level, LockServerId, MemberState, Membership,
+    NodeId, Now, Ownership, Rng, Time, VolumeId, limits,
 };
 pub use braid_layout::{Layout, RaidLevel, VolumeDescription};
 pub use braid_machine::{ControlOutcome, ControlRequest, Effect, HostError, Input, Machine, MonitorEffects, OpId};
 pub use braid_membership::record_recovery::{DeviceTestimony, Evidence, RecordSummary, recover};
 pub use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorError, MonitorService};
 pub use braid_wire::{
-    Administration, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRefused,
+    AdminError, Administration, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRefused,
     OwnershipRequest, RecoveryThrottle,
 };
 pub use braid_world::MemoryDisk;
@@ -45,6 +45,8 @@ pub struct Bench {
     pub failing: Vec<DeviceId>,
     /// The disks of devices whose first disks were replaced. First disks have the numbers of their devices.
     pub disks: BTreeMap<DeviceId, DiskId>,
+    /// The level that all nodes report to know.
+    pub knows: Level,
     outcome: Option<ControlOutcome>,
 }
 
@@ -107,6 +109,7 @@ impl Bench {
             epochs: BTreeMap::new(),
             silent: Vec::new(),
             undecided: BTreeMap::new(),
+            knows: Level::KNOWN,
             unable: Vec::new(),
             failing: Vec::new(),
             disks: BTreeMap::new(),
@@ -251,6 +254,7 @@ impl Bench {
                 failing,
                 undecided,
                 stamps: Clock(0),
+                knows: self.knows,
             },
         );
     }

@@ -8,8 +8,13 @@ use braid_membership::client::{Ctx, MonitorClient};
 fn hear(client: &mut MonitorClient, sent: u64, membership: Option<Membership>, unavailable: &[u16]) {
     let unavailable = unavailable.iter().copied().map(DeviceId).collect();
     let length = Duration::from_secs(4);
-    let reply =
-        MonitorReply::Lease { sent: Time(sent), length, throttle: RecoveryThrottle::default(), stamps: Clock(0) };
+    let reply = MonitorReply::Lease {
+        sent: Time(sent),
+        length,
+        throttle: RecoveryThrottle::default(),
+        stamps: Clock(0),
+        level: Level::FIRST,
+    };
     client.on_answer(Time(9), MonitorAnswer { membership, unavailable, reply });
     let (settings, mut out) = (Settings::default(), Effects::<Never>::new());
     let now = Now { time: Time(9), clock: Clock(9) };

@@ -34,7 +34,7 @@ fn slots_are_all_there_after_a_restart() {
     ]);
     let throttle = RecoveryThrottle { bytes_per_second: 5_000, share: 20, paused: true };
     let (sent, length) = (told.bench.now.time, config(5).settings.device_lease);
-    let lease = MonitorReply::Lease { sent, length, throttle, stamps: Clock(0) };
+    let lease = MonitorReply::Lease { sent, length, throttle, stamps: Clock(0), level: Level::FIRST };
     assert_eq!(told.bench.answer_to(host(HOST)).reply, lease);
     told.goes_on(&[
         ("put 1 55", ""),

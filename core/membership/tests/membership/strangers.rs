@@ -16,6 +16,7 @@ fn devices_may_only_renew_and_other_nodes_may_not() {
         failing: false,
         undecided: vec![],
         stamps: Clock(7),
+        knows: Level::KNOWN,
     };
     let before = bench.monitor.counters().ignored;
     for (node, command) in [
@@ -52,4 +53,34 @@ fn lock_servers_get_changes_while_they_are_heard() {
     );
     assert_eq!(bench.hear(lock_server(0)).map(|answer| answer.reply), Some(MonitorReply::Changed));
     assert_eq!((bench.hear(lock_server(1)), bench.hear(host(3))), (None, None), "it has never renewed");
+}
+
+#[test]
+fn the_level_is_raised_when_all_programs_know_it_and_a_refusal_names_the_others() {
+    let mut bench = Bench::new();
+    let all = [nodes(&[0, 1, 2, 3, 4], &[7, 8]), vec![lock_server(0)]].concat();
+    let level = Level(Level::KNOWN.0 + 1);
+    let finish = |bench: &mut Bench, ticket| {
+        while bench.hear(host(7)).is_some() {}
+        bench.say(host(7), MonitorCommand::Administer { ticket, request: Administration::RaiseLevel { level } });
+        let answers = std::iter::from_fn(|| bench.hear(host(7)));
+        let results = answers.filter_map(|answer| match answer.reply {
+            MonitorReply::Administered { result, .. } => Some(result),
+            _ => None,
+        });
+        results.collect::<Vec<_>>()
+    };
+    let refused = |devices: &[u16], hosts: &[u32], lock_servers| {
+        let (devices, hosts) = (devices.iter().copied().map(DeviceId), hosts.iter().copied().map(Generation));
+        vec![Err(AdminError::LevelUnknown { devices: devices.collect(), hosts: hosts.collect(), lock_servers })]
+    };
+    bench.pass_with(SECOND, &all);
+    assert_eq!(finish(&mut bench, 1), refused(&[0, 1, 2, 3, 4], &[7, 8], 1));
+    bench.knows = level;
+    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 4], &[7]));
+    assert_eq!(finish(&mut bench, 2), refused(&[3], &[8], 1));
+    bench.pass_with(SECOND, &all);
+    // The monitor itself does not know it.
+    assert_eq!(finish(&mut bench, 3), refused(&[], &[], 0));
+    assert_eq!(bench.monitor.level(), Level::FIRST);
 }

@@ -380,7 +380,7 @@ impl Host {
 fn renewal(sent: Time, silent: Vec<DeviceId>, is_device: bool) -> MonitorCommand {
     let disk = is_device.then_some(DiskId(1));
     let (undecided, stamps) = (Vec::new(), Clock(0));
-    MonitorCommand::Renew { sent, silent, disk, bad_slots: 0, failing: false, undecided, stamps }
+    MonitorCommand::Renew { sent, silent, disk, bad_slots: 0, failing: false, undecided, stamps, knows: Level::FIRST }
 }
 
 struct Swarm {

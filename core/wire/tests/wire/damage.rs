@@ -150,7 +150,7 @@ fn small_byte() -> impl Strategy<Value = u8> {
 #[test]
 fn another_version_or_an_unknown_feature_is_refused_with_advice() {
     let frame = goldens()[0].frame();
-    for (at, byte, version, features) in [(4, 9, 9, 0), (5, 2, 0x20f, 0), (6, 2, 15, 2), (7, 2, 15, 0x200)] {
+    for (at, byte, version, features) in [(4, 15, 15, 0), (5, 2, 0x210, 0), (6, 2, 16, 2), (7, 2, 16, 0x200)] {
         let mut bytes = frame.to_vec();
         bytes[at] = byte;
         let error = Frame::decode(reseal(bytes)).expect_err("a frame of another release");
@@ -158,7 +158,7 @@ fn another_version_or_an_unknown_feature_is_refused_with_advice() {
     }
     assert_eq!(
         WireError::Version { version: 5, features: 4 }.to_string(),
-        "the peer speaks version 5 of the protocol with features 0x4; this one speaks version 15: bring both to the same release"
+        "the peer speaks version 5 of the protocol with features 0x4; this one speaks version 16: bring both to the same release"
     );
 }
 

@@ -100,15 +100,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0f00 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 1000 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == hex(&format!("{ANSWER} 04 {TRANSACTION} 00")));
     let with_data = all.iter().position(|golden| !golden.payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "c574050f")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "7bdb363e")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "f6b7768e")),
+        (0, header("32000000 00000000", host, device, "6ccfc079")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "e5eff077")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "b9100bc8")),
     ] {
         let golden = &all[index];
         let frame = frame_of(golden.message());
@@ -226,6 +226,6 @@ pub fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-fn digits(bytes: &[u8]) -> String {
+pub fn digits(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,6 +3,7 @@
 mod any;
 mod damage;
 mod golden;
+mod hello;
 mod limits;
 mod limits_files;
 mod limits_objects;

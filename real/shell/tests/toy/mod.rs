@@ -4,7 +4,7 @@
 #![allow(dead_code, missing_docs)]
 
 use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time};
-use braid_base::{TransactionId, VolumeId};
+use braid_base::{Level, TransactionId, VolumeId};
 use braid_blocks::{Content, Linkage, Piece, Want};
 use braid_machine::{
     ArrayRequest, DiskCommand, DiskResult, DiskTag, Effects, HostEffects, HostError, HostOutcome, HostRequest,
@@ -15,13 +15,15 @@ use braid_shell::{
     Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_device, run_host,
     run_server,
 };
-use braid_wire::{Answer, Command, Failure, Frame, Managed, Message, Partial, Reply, Request, Step, Task};
+use braid_wire::hello::HELLO_BYTES;
+use braid_wire::{Answer, Command, Failure, Frame, Hello, Managed, Message, Partial, Reply, Request, Step, Task};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -353,7 +355,15 @@ pub fn encode(array: ArrayId, from: NodeId, to: NodeId, message: Message) -> Vec
     Frame { array, from, to, message }.encode().to_bytes().to_vec()
 }
 
+/// A connection on which both sides have said hello.
 pub async fn connect(address: &Address) -> TcpStream {
+    let mut stream = connect_silently(address).await;
+    stream.write_all(&Hello::ours(ARRAY, Level::FIRST).encode()).await.expect("sent");
+    in_time(stream.read_exact(&mut [0; HELLO_BYTES])).await.expect("answered");
+    stream
+}
+
+pub async fn connect_silently(address: &Address) -> TcpStream {
     let Address::Tcp { host, port } = address else { panic!("a TCP address") };
     TcpStream::connect((host.as_str(), *port)).await.expect("connected")
 }

@@ -41,7 +41,7 @@ impl TwoCopyRecord for Number {
         to.extend_from_slice(&self.0.to_le_bytes());
     }
 
-    fn take(from: &mut &[u8]) -> Option<Number> {
+    fn take(_format: u32, from: &mut &[u8]) -> Option<Number> {
         let (number, rest) = from.split_first_chunk()?;
         *from = rest;
         Some(Number(u64::from_le_bytes(*number)))
