@@ -79,6 +79,8 @@ fn test() -> Result<()> {
     // All at once, and always for the whole workspace: for some of its packages, cargo would build others with fewer features. The tests with
     // real processes start the programs.
     run(cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"]))?;
+    // The release that array upgrades are tested with.
+    run(cargo(&["build", "--workspace", "--bin", "braid-next", "--features", "braid/next-level", "--locked"]))?;
     test_programs::run_all(&["--workspace", "--exclude", "braid-processes", "--locked"])?;
     // Beside tests that compute they miss deadlines, even if those have the lowest scheduling class.
     process_tests::run_all()

@@ -14,6 +14,7 @@
 //! | [`device_operations`], [`replacement`] | operations on devices |
 //! | [`scrub`] | finding checksum errors, and parity that does not match |
 //! | [`recovery_follower`] | the recovery throttle; follows the resynchronisation of devices until they are in |
+//! | [`upgrade`] | the level of an array, which rises at the end of an upgrade |
 //! | [`location`] | the devices and spares, what lies on a device, and where the bytes of a volume lie |
 //! | [`object_operations`] | operations on objects that take more than one request |
 //! | [`disk_facts`] | what a path is before it becomes a device |
@@ -86,6 +87,7 @@ pub mod snapshot;
 pub mod start_confirmations;
 pub mod state_from_devices;
 pub mod status;
+pub mod upgrade;
 pub mod volume_operations;
 pub mod volumes;
 pub mod write_map;

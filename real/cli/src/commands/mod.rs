@@ -49,6 +49,7 @@ mod service;
 mod sim;
 mod status;
 mod up;
+mod upgrade;
 mod volume;
 
 use crate::{memory, report};
@@ -81,6 +82,8 @@ commands! {
         Down(down::Arguments) => down::run,
         Status(status::Arguments) => status::run,
         Doctor(doctor::Arguments) => doctor::run,
+        #[command(subcommand)]
+        Upgrade(upgrade::Command) => upgrade::run,
         Rebuild(rebuild::Arguments) => rebuild::run,
         Scrub(scrub::Arguments) => scrub::run,
         Events(events::Arguments) => events::run,
@@ -206,6 +209,9 @@ fn left_by(command: &Command) -> (&'static str, &'static str) {
         ),
         Command::Object(_) | Command::Attr(_) | Command::Recipe(_) => {
             ("the last request may have been executed", "look before you give the command again")
+        }
+        Command::Upgrade(_) => {
+            ("if the request was sent, the level is raised all the same", "look with `braid upgrade status`")
         }
         Command::Host(_) => (
             "if the request was sent, the host is fenced all the same",

@@ -43,3 +43,4 @@ mod strangers; // garbage on ports, clients that vanish, devices that are suspen
 mod stuck_mounts; // a mount that answers, and does not give back a lock
 mod supervised; // supervised commands: how they end, and that all their processes end with them
 mod transcripts; // pages with commands, what they say, and what they say about mistakes
+mod upgrades; // an array that moves to the next release, daemon by daemon, and back
