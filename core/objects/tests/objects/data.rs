@@ -28,30 +28,6 @@ fn unwritten_bytes_read_as_zeros_and_take_no_room() {
 }
 
 #[test]
-fn a_read_ends_where_the_object_ends() {
-    let mut objects = Objects::with_one();
-    assert_eq!(objects.acts(read(0, 10)), data(b""));
-    objects.acts(write(0, b"seven b"));
-    assert_eq!(objects.acts(read(5, 10)), data(b" b"));
-    for offset in [7, 8, 4096, u64::MAX] {
-        assert_eq!(objects.acts(read(offset, 10)), data(b""), "{offset}");
-    }
-}
-
-#[test]
-fn a_write_changes_its_bytes_and_no_others() {
-    let mut objects = Objects::with_one();
-    let mut bytes: Vec<u8> = (0..20_000).map(|at| (at / 3) as u8).collect();
-    objects.acts(write(0, &bytes));
-    for (offset, length) in [(0, 1), (4095, 2), (4096, 4096), (4097, 4094), (1, 19_998), (12_287, 4098), (19_999, 1)] {
-        let new = vec![0xee; length];
-        objects.acts(write(offset as u64, &new));
-        bytes[offset..offset + length].copy_from_slice(&new);
-        assert_eq!(objects.bytes(), bytes, "{length} at {offset}");
-    }
-}
-
-#[test]
 fn truncated_bytes_do_not_come_back_as_the_object_grows() {
     for (cut, grown) in [(0, 9000), (1, 4096), (4095, 4096), (4096, 8192), (5000, 5001), (5000, 8192), (8191, 9000)] {
         for by_writing in [false, true] {
@@ -70,39 +46,6 @@ fn truncated_bytes_do_not_come_back_as_the_object_grows() {
             assert_eq!(objects.bytes(), bytes, "cut at {cut}, grown to {grown}");
         }
     }
-}
-
-#[test]
-fn the_same_in_one_request() {
-    let mut objects = Objects::with_one();
-    let cut_and_grown = [
-        command(write(0, &[7; 9000])),
-        command(Action::Truncate { length: 4100 }),
-        command(Action::Truncate { length: 8192 }),
-        command(append(b"end")),
-        command(read(4096, 8)),
-    ];
-    let results = objects.does(cut_and_grown);
-    assert_eq!(results[3].action, ActionResult::Appended { offset: 8192 });
-    assert_eq!(results[4].action, data(&[7, 7, 7, 7, 0, 0, 0, 0]));
-    assert_eq!(objects.acts(read(8190, 9)), data(b"\0\0end"));
-}
-
-#[test]
-fn an_append_returns_its_offset() {
-    let mut objects = Objects::with_one();
-    assert_eq!(objects.acts(append(b"one")), ActionResult::Appended { offset: 0 });
-    assert_eq!(objects.acts(append(&[1; 5000])), ActionResult::Appended { offset: 3 });
-    assert_eq!(objects.acts(append(b"")), ActionResult::Appended { offset: 5003 });
-    assert_eq!(objects.acts(append(b"x")), ActionResult::Appended { offset: 5003 });
-    assert_eq!(objects.acts(Action::Stat), ActionResult::Stat { length: 5004, incarnation: 1 });
-}
-
-#[test]
-fn a_write_of_nothing_changes_nothing() {
-    let mut objects = Objects::with_one();
-    objects.acts(write(100, b""));
-    assert_eq!(objects.acts(Action::Stat), ActionResult::Stat { length: 0, incarnation: 1 });
 }
 
 #[test]
