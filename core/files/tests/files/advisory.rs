@@ -23,7 +23,7 @@ impl Pair {
         let inode = bench.create(ONE, "a");
         let hosts = bench.clients.keys().copied().collect::<Vec<_>>();
         let handles = hosts.into_iter().map(|host| (host, bench.open(host, inode))).collect();
-        let before = bench.server.locks.counters().locks;
+        let before = bench.server.locks().counters().locks;
         Pair { bench, handles, before }
     }
 
@@ -45,7 +45,7 @@ impl Pair {
 
     /// How many locks the mounts have asked the server for, on bytes.
     fn asked(&self) -> u64 {
-        self.bench.server.locks.counters().locks - self.before
+        self.bench.server.locks().counters().locks - self.before
     }
 
     fn is_locked(&mut self, host: Generation, range: Range<u64>, mode: LockMode) -> bool {
@@ -243,9 +243,9 @@ fn a_mount_keeps_what_was_unlocked_until_another_one_wants_it_or_the_file_is_clo
     let advisory = |(_, extent): &(_, braid_wire::LockExtent)| extent.position == braid_wire::ADVISORY_LOCKS;
     let kept = |host| pair.bench.clients[&host].held_locks().filter(advisory).count();
     assert_eq!((kept(ONE), kept(TWO)), (0, 0));
-    let recalls = pair.bench.server.locks.counters().recalls;
+    let recalls = pair.bench.server.locks().counters().recalls;
     assert_eq!(pair.lock(Generation(3), 0..u64::MAX, Exclusive), Ok(()));
-    assert_eq!(pair.bench.server.locks.counters().recalls, recalls, "nothing had to be given back");
+    assert_eq!(pair.bench.server.locks().counters().recalls, recalls, "nothing had to be given back");
     pair.bench.unmount_all();
 }
 

@@ -1,6 +1,7 @@
 //! The bench: clients, their hosts, the server, and the network between them.
 
-use crate::server::Server;
+pub use crate::server::FILE_SYSTEM;
+use crate::server::{SERVER, Server};
 use crate::volume::{Volume, VolumeHost};
 pub use braid_base::limits::Settings;
 pub use braid_base::{Clock, FileSystemId, Generation, InodeId, NodeId, Now, Rng, Time, VolumeId};
@@ -9,15 +10,13 @@ pub use braid_machine::{
     ArrayRequest, Effect, FileHandle, FilesError, FilesRequest, FilesSuccess, HostEffects, HostError, HostOutcome,
     HostSuccess, Input, Machine, MountRequest, NoDisk, OpId,
 };
-pub use braid_wire::{FileCommand, FileResult, Message, NewInode, Owner};
+pub use braid_wire::{FileCommand, FileResult, Message, MonitorReply, NewInode, Owner};
 pub use bytes::Bytes;
 pub use std::cell::RefCell;
 pub use std::collections::{BTreeMap, BTreeSet};
 pub use std::rc::Rc;
 pub use std::time::Duration;
 
-pub const FILE_SYSTEM: FileSystemId = FileSystemId(3);
-const SERVER: NodeId = NodeId::MetadataServer(FILE_SYSTEM);
 /// The volume's stripe.
 pub const STRIPE_BYTES: usize = 16 * 4096;
 
@@ -73,7 +72,7 @@ impl Bench {
             ended: BTreeMap::new(),
             next_host: 1,
         };
-        bench.server.begin(bench.now);
+        bench.server.restart(bench.now);
         (0..clients).for_each(|_| {
             bench.add();
         });
@@ -193,7 +192,7 @@ impl Bench {
                     self.step(client, Input::Message { to: NodeId::Host(client), from: SERVER, message });
                 }
             }
-            1 => self.server.wake(self.now),
+            1 => self.server.take(self.now, Input::Wake),
             _ => self.step(host, Input::Wake),
         }
         self.collect();

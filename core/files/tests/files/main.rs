@@ -1,5 +1,5 @@
-//! Tests of the client of a file system, through `Machine::step`: several clients, a volume in memory, and a metadata server made of the
-//! real lock server and the real namespace, over a network that delays, doubles, reorders and loses messages.
+//! Tests of the client of a file system, through `Machine::step`: several clients, a volume in memory, and a metadata server, over a
+//! network that delays, doubles, reorders and loses messages.
 
 mod advisory;
 mod bench;

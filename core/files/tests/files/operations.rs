@@ -231,7 +231,7 @@ fn blocks_are_attached_when_their_bytes_are_durable() {
     let one = bench.open(ONE, inode);
     bench.volume.borrow_mut().is_held = true;
     let attached =
-        |bench: &Bench| bench.server.executed.iter().any(|(_, command)| matches!(command, FileCommand::Attach { .. }));
+        |bench: &Bench| bench.server.commands.values().any(|command| matches!(command, FileCommand::Attach { .. }));
     let write = bench.ask(ONE, FilesRequest::Write { handle: one, offset: 0, data: Bytes::from_static(b"new") });
     bench.pass(Duration::from_secs(10));
     assert!(!attached(&bench) && !bench.ended.contains_key(&write));
@@ -279,7 +279,7 @@ fn a_new_file_is_opened_and_written_without_a_further_request_about_it() {
         let mut bench = Bench::new(8, 2, 8192, GOOD);
         bench.server.refuses_to_open = refuses_to_open;
         bench.pass(Duration::from_secs(1));
-        bench.server.executed.clear();
+        bench.server.commands.clear();
         let (one, inode) = match bench.create_open(ONE, "a").expect("it is created") {
             FilesSuccess::Opened { handle, attributes } if !refuses_to_open => (handle, attributes.inode),
             FilesSuccess::Result(FileResult::Created { attributes, .. }) if refuses_to_open => {
@@ -288,12 +288,9 @@ fn a_new_file_is_opened_and_written_without_a_further_request_about_it() {
             other => panic!("{other:?}"),
         };
         bench.write(ONE, one, 0, b"aaaa");
-        let executed = |bench: &Bench| {
-            let commands = bench.server.executed.iter().filter(|(host, _)| *host == ONE);
-            let asks = commands.filter(|(_, command)| command.only_asks() && *command != FileCommand::Nothing);
-            asks.count()
-        };
-        assert_eq!(executed(&bench), if refuses_to_open { 2 } else { 0 }, "{:?}", bench.server.executed);
+        let commands = bench.server.commands.iter().filter(|((host, _), _)| *host == ONE);
+        let asks = commands.filter(|(_, command)| command.only_asks() && **command != FileCommand::Nothing);
+        assert_eq!(asks.count(), if refuses_to_open { 2 } else { 0 }, "{:?}", bench.server.commands);
         // It is open like any other file.
         let two = bench.open(TWO, inode);
         assert_eq!(bench.read(TWO, two, 0, 10), b"aaaa");
@@ -314,7 +311,7 @@ fn a_new_file_is_opened_and_written_without_a_further_request_about_it() {
 fn a_fenced_host_answers_nothing_else_and_its_allotment_is_returned() {
     let (mut bench, inode, one, two) = Bench::with_shared_file(8);
     bench.write(ONE, one, 0, b"aaaa");
-    bench.server.fence(ONE);
+    bench.server.fence([ONE], MonitorReply::Changed);
     // The hole is remembered under a lock that counts no more.
     let read = bench.call(ONE, FilesRequest::Read { handle: one, offset: 4, length: 1 });
     let data = bench.call(ONE, FilesRequest::NextData { handle: one, offset: 0 });

@@ -1,7 +1,7 @@
 //! Two hosts and a metadata server as one machine, so that one driver runs them. Each host is asked under a number of its own for the file
 //! system.
 
-use crate::server::Server;
+use crate::server::{FILE_SYSTEM, SERVER, Server};
 use crate::volume::{Volume, VolumeHost};
 use braid_base::limits::Settings;
 use braid_base::{FileSystemId, Generation, NodeId, Now, Time, VolumeId};
@@ -9,15 +9,12 @@ use braid_files::{FileClient, FileClientConfig};
 use braid_machine::{
     Effect, FilesError, FilesRequest, HostEffects, HostError, HostOutcome, Input, Machine, MountRequest, NoDisk, OpId,
 };
-use braid_wire::{FileCommand, FileError};
+use braid_wire::{FileCommand, FileError, MonitorReply};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The number of the file system in messages.
-const FILE_SYSTEM: FileSystemId = FileSystemId(0);
-const SERVER: NodeId = NodeId::MetadataServer(FILE_SYSTEM);
 const BLOCKS: u64 = 4096;
 const STRIPE_BYTES: usize = 16 * 4096;
 
@@ -74,7 +71,7 @@ impl TwoHosts {
         let both = |input: Input<MountRequest, NoDisk>| (0..2).map(|host| Event::Client(host, input.clone())).collect();
         match input {
             Input::Start => {
-                self.server.begin(now);
+                self.server.restart(now);
                 both(Input::Start)
             }
             Input::Request { op, request: MountRequest::Files { file_system, request } } => {
@@ -85,7 +82,7 @@ impl TwoHosts {
                 VecDeque::from([Event::Client(usize::from(file_system.0), Input::Request { op, request })])
             }
             Input::Wake => {
-                self.server.wake(now);
+                self.server.take(now, Input::Wake);
                 both(Input::Wake)
             }
             input => both(input),
@@ -100,7 +97,7 @@ impl Machine for TwoHosts {
 
     fn step(&mut self, now: Now, input: Input<MountRequest, NoDisk>, out: &mut HostEffects) {
         if self.controls.fence.swap(false, Ordering::SeqCst) {
-            self.server.fence(Generation(1));
+            self.server.fence([Generation(1)], MonitorReply::Changed);
         }
         if let Input::Request { op, request: MountRequest::Files { request, .. } } = &input
             && matches!(request, FilesRequest::Command(FileCommand::Lookup { .. }))
