@@ -189,6 +189,11 @@ impl Bench {
             match effect {
                 Effect::Disk { tag, command } => self.disk.submit(tag, command),
                 Effect::Send { to, message: Message::MonitorAnswer(answer) } => {
+                    let is_durable = |told: &Membership| told == self.monitor.membership();
+                    assert!(
+                        answer.membership.as_ref().is_none_or(is_durable),
+                        "what is announced is durable: {answer:?}"
+                    );
                     self.heard.entry(to).or_default().push_back(answer);
                 }
                 Effect::Reply { outcome, .. } => self.outcome = Some(outcome),

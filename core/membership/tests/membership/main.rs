@@ -1,4 +1,4 @@
-//! The monitor on a test bench, rule by rule, and in a swarm run.
+//! The monitor on a test bench, rule by rule. The attack runs it in whole arrays (`sim/cluster`).
 
 mod bench;
 mod fences;
@@ -12,4 +12,3 @@ mod slots;
 mod starting;
 mod story;
 mod strangers;
-mod swarm;
