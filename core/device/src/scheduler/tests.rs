@@ -1,4 +1,5 @@
-//! Tests of the scheduler alone. They play the hosts, the store and the monitor, and check its decisions.
+//! Tests of the scheduler alone: what the stories of devices (`core/device/tests`) can't show. They play the hosts, the store and the monitor,
+//! and check its decisions.
 
 mod any_host;
 
@@ -12,7 +13,7 @@ use braid_blocks::{Content, Linkage, Piece, Want};
 use braid_machine::Ignored;
 use braid_membership::client::MonitorClient;
 use braid_ordering::{Atomicity, Ordering, WriteMode};
-use braid_wire::{Command, ObjectDescription, Outcome, Refusal, Reply, Step, Vote};
+use braid_wire::{Command, ObjectDescription, Outcome, Reply, Step, Vote};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -172,64 +173,7 @@ fn to_prepare(decisions: &[Decision]) -> Vec<TransactionId> {
     decisions.iter().filter_map(prepared).collect()
 }
 
-/// A write whose pre-write is not there.
-fn refused(transaction: TransactionId) -> Decision {
-    Decision::Refuse { transaction, step: Step::Write, refusal: Refusal::NoPrewrite }
-}
-
 const BLOCK: BlockRange = BlockRange { start: 0, count: 1 };
-
-#[test]
-fn a_request_waits_until_its_stamp_is_reserved() {
-    let mut bench = Bench::unreserved();
-    let stamp = bench.stamp(FIRST, 1);
-    let decided = bench.say(read(1, stamp));
-    let [Decision::Reserve { until }] = decided[..] else { panic!("{decided:?}") };
-    assert!(until >= stamp.clock);
-    let mut deferred = Vec::new();
-    bench.decide(|scheduler, cx| deferred = scheduler.on_reserved(cx));
-    assert_eq!(deferred, [(FIRST, read(1, stamp))]);
-    let decided = bench.say(read(1, stamp));
-    assert!(matches!(decided[..], [Decision::Serve { step: Step::Read, .. }]), "{decided:?}");
-}
-
-#[test]
-fn a_prewrite_below_a_read_is_refused_with_the_stamp_to_exceed() {
-    let mut bench = Bench::new();
-    let (early, late) = (bench.stamp(SECOND_HOST, 1), bench.stamp(FIRST, 2));
-    bench.say(read(2, late));
-    let refusal = Refusal::TooLate { seen: late };
-    let refused = Decision::Refuse { transaction: id(1, early), step: Step::Prewrite, refusal };
-    assert_eq!(bench.say(prewrite(STAMPED, 1, early, BLOCK)), [refused]);
-}
-
-#[test]
-fn a_write_waits_for_a_lower_one_and_goes_on_when_that_is_committed() {
-    let mut bench = Bench::new();
-    let (low, high) = (bench.stamp(FIRST, 1), bench.stamp(SECOND_HOST, 2));
-    bench.say(prewrite(STAMPED, 2, low, BLOCK));
-    bench.say(prewrite(STAMPED, 1, high, BLOCK));
-    assert_eq!(bench.say(write(STAMPED, 1, high, BLOCK)), []);
-    assert_eq!(to_prepare(&bench.say(write(STAMPED, 2, low, BLOCK))), [id(2, low)]);
-    let transaction = id(2, low);
-    let told = |reply| Decision::Answer { host: FIRST, reply };
-    let written = told(Reply::Written { transaction, waited: false });
-    // Another request has waited for it since before it was prepared.
-    assert_eq!(bench.prepared(transaction), [written, told(Reply::Blocked { transaction })]);
-    let decided = bench.committed(transaction);
-    assert_eq!(decided[0], Decision::Commit(transaction), "the commit comes before the requests that wait for it");
-    assert_eq!(to_prepare(&decided), [id(1, high)]);
-}
-
-#[test]
-fn a_resolved_prewrite_gets_an_abort_promise_against_its_write() {
-    let (mut bench, stamp, transaction) = with_one();
-    bench.say(prewrite(STAMPED, 2, stamp, BLOCK));
-    let vote = Reply::Vote { transaction, vote: Vote::NeverPrepared };
-    let decided = bench.say(Command::Resolve { transaction, stamp });
-    assert_eq!(decided, [Decision::Answer { host: SECOND_HOST, reply: vote }]);
-    assert_eq!(bench.say(write(STAMPED, 2, stamp, BLOCK)), [refused(transaction)]);
-}
 
 #[test]
 fn an_abort_that_overtakes_its_intent_is_decided_when_that_is_there() {
@@ -243,47 +187,12 @@ fn an_abort_that_overtakes_its_intent_is_decided_when_that_is_there() {
     assert_eq!(decided, [Decision::Answer { host: FIRST, reply }]);
 }
 
-#[test]
-fn an_intent_announces_its_write_and_is_refused_below_a_read() {
-    let mut bench = Bench::new();
-    let (low, read_at, high) = (bench.stamp(FIRST, 1), bench.stamp(SECOND_HOST, 2), bench.stamp(FIRST, 3));
-    bench.say(read(5, read_at));
-    let refusal = Refusal::TooLate { seen: read_at };
-    let refused = Decision::Refuse { transaction: id(2, low), step: Step::Write, refusal };
-    assert_eq!(bench.say(write(STAMPED, 2, low, BLOCK)), [refused]);
-    assert_eq!(to_prepare(&bench.say(write(STAMPED, 3, high, BLOCK))), [id(3, high)]);
-    let above = bench.stamp(SECOND_HOST, 4);
-    assert_eq!(bench.say(read(6, above)), [], "it waits for the intent");
-    assert_eq!(bench.say(write(STAMPED, 3, high, BLOCK)), [Decision::Ignore(Ignored::InProgress)]);
-}
-
-#[test]
-fn a_write_that_takes_effect_on_arrival_is_refused_without_its_prewrite() {
-    let (mut bench, stamp, transaction) = with_one();
-    assert_eq!(bench.say(write(ARRIVING, 2, stamp, BLOCK)), [refused(transaction)]);
-}
-
 fn retract(sequence: u64, stamp: Stamp) -> Command {
     Command::Retract { transaction: id(sequence, stamp), stamp }
 }
 
 fn aborted(transaction: TransactionId) -> Decision {
     Decision::Answer { host: FIRST, reply: Reply::Decided { transaction, outcome: Outcome::Abort } }
-}
-
-#[test]
-fn a_retracted_intent_is_undone_and_a_late_copy_of_its_write_refused() {
-    let (mut bench, stamp, transaction) = with_one();
-    bench.say(write(STAMPED, 2, stamp, BLOCK));
-    bench.prepared(transaction);
-    assert_eq!(bench.say(retract(2, stamp)), [Decision::Abort(transaction)]);
-    assert_eq!(bench.decide(|scheduler, cx| scheduler.on_aborted(cx, transaction)), [aborted(transaction)]);
-    assert_eq!(bench.say(write(STAMPED, 2, stamp, BLOCK)), [refused(transaction)]);
-    // Its write may be later than the retraction.
-    let stamp = bench.stamp(FIRST, 2);
-    let transaction = id(3, stamp);
-    assert_eq!(bench.say(retract(3, stamp)), [aborted(transaction)]);
-    assert_eq!(bench.say(write(STAMPED, 3, stamp, BLOCK)), [refused(transaction)]);
 }
 
 /// Two hosts must not hear different things of one intent.
@@ -297,16 +206,6 @@ fn a_resolver_that_waits_for_an_intent_hears_of_its_retraction() {
     let vote = Reply::Vote { transaction, vote: Vote::NeverPrepared };
     let decided = bench.decide(|scheduler, cx| scheduler.on_aborted(cx, transaction));
     assert_eq!(decided, [Decision::Answer { host: SECOND_HOST, reply: vote }, aborted(transaction)]);
-}
-
-#[test]
-fn an_intent_that_another_host_knows_of_is_not_retracted() {
-    let (mut bench, stamp, transaction) = with_one();
-    bench.say(write(STAMPED, 2, stamp, BLOCK));
-    bench.prepared(transaction);
-    bench.say(Command::Resolve { transaction, stamp });
-    let vote = Reply::Vote { transaction, vote: Vote::Prepared };
-    assert_eq!(bench.say(retract(2, stamp)), [Decision::Answer { host: FIRST, reply: vote }]);
 }
 
 /// A device did not agree to the retraction, so that the host has become a resolver and counts on all votes.
@@ -368,40 +267,6 @@ fn stamps_are_reserved_ahead_of_writes_that_nothing_announces() {
         }
     }
     assert_eq!(waits, 0, "a reservation is under way before the last one is used up");
-}
-
-#[test]
-fn a_lock_that_is_not_had_in_time_is_refused() {
-    let mut bench = Bench::new();
-    let (holder, waiter) = (bench.stamp(FIRST, 1), bench.stamp(SECOND_HOST, 2));
-    bench.say(prewrite(LOCKED, 2, holder, BLOCK));
-    assert_eq!(bench.say(read_of(LOCKED, 1, waiter)), []);
-    let deadline = bench.scheduler.deadline().expect("every wait has a deadline");
-    assert_eq!(deadline, bench.now.time.after(bench.settings.lock_timeout));
-    bench.now.time = deadline;
-    let refusal = Refusal::LockTimeout;
-    let refused = Decision::Refuse { transaction: id(1, waiter), step: Step::Read, refusal };
-    assert_eq!(bench.decide(|scheduler, cx| scheduler.time_out(cx)), [refused]);
-    assert_eq!((bench.scheduler.waiting(), bench.scheduler.deadline()), (0, None));
-}
-
-#[test]
-fn lease_expiry_turns_intents_into_orphans_and_arrival_writes_into_suspects() {
-    let mut bench = Bench::new();
-    let (prepared, announced, arrived) = (bench.stamp(FIRST, 1), bench.stamp(FIRST, 2), bench.stamp(FIRST, 3));
-    bench.say(prewrite(STAMPED, 2, prepared, BLOCK));
-    bench.say(write(STAMPED, 2, prepared, BLOCK));
-    bench.prepared(id(2, prepared));
-    bench.say(prewrite(STAMPED, 3, announced, BlockRange::new(8, 1)));
-    bench.say(prewrite(ARRIVING, 4, arrived, BLOCK));
-    bench.hosts.end(FIRST);
-    assert_eq!(bench.decide(|scheduler, cx| scheduler.expire(cx, FIRST)), []);
-    bench.decide(|scheduler, cx| {
-        let (orphans, suspects) = scheduler.name_unresolved(cx);
-        assert_eq!(orphans.iter().map(|orphan| orphan.transaction).collect::<Vec<_>>(), [id(2, prepared)]);
-        assert_eq!(suspects.iter().map(|suspect| suspect.transaction).collect::<Vec<_>>(), [id(4, arrived)]);
-    });
-    assert!(bench.scheduler.ledger().views().all(|held| held.id != id(3, announced)), "nothing of it is left");
 }
 
 proptest! {

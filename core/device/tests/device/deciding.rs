@@ -156,6 +156,16 @@ stories! {
         "a1 retracts" => "a1 is over: Abort";
         "a1 write 5" => "a1: Write NoPrewrite";
 
+    fn a_retracted_intent_is_undone_and_a_late_copy_of_its_write_refused():
+        "a1@0 write 5 =7" => "a1 written";
+        "a1 retracts" => "a1 is over: Abort";
+        "a1 write 5" => "a1: Write NoPrewrite";
+
+    fn an_intent_that_another_host_knows_of_is_not_retracted():
+        "a1@0 write 5 =7" => "a1 written";
+        "b asks a1" => "b: a1: Prepared";
+        "a1 retracts" => "a1: Prepared";
+
     fn a_retraction_outlives_a_restart():
         // The first copy waits until such stamps are reserved: after a restart the device knows nothing else of it.
         "a1@0 retracts" => "a1 is over: Abort";

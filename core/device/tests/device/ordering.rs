@@ -196,6 +196,11 @@ stories! {
         "a1 write 5 =9" => "a1 written, a1 blocks";
         "c aborts a1" => "b1 has 0 at last, c: a1 is over: Abort";
 
+    fn an_intent_announces_its_write():
+        "a1@0 write 5 =7" => "a1 written";
+        "b1@10 read 5" => "a1 blocks";
+        "a1 ends" => "b1 has 7 at last";
+
     fn a_read_below_a_prewrite_goes_ahead():
         "a1@10 pre 5" => "a1 accepted";
         "b1@0 read 5" => "b1 has 0";
