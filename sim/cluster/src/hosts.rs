@@ -3,16 +3,8 @@
 use crate::cluster;
 use crate::control::context::lease_time;
 use crate::prelude::*;
-use crate::role::Composite;
 use crate::{Cluster, HostSlot, Role};
 use braid_host::HostConfig;
-
-impl Cluster {
-    /// Adds a host that is a part of another machine.
-    pub fn add_composite(&mut self, machine: impl FnOnce(HoldingHost<Host>) -> Box<Composite>) -> HostSlot {
-        add_host_in(self, |host, _| Role::Composite(machine(host)))
-    }
-}
 
 pub(crate) fn new_host(cluster: &mut Cluster, clock: LocalClock) -> NodeId {
     new_host_in(cluster, clock, |host, _| Role::Host(Box::new(host)))

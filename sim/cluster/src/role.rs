@@ -6,7 +6,7 @@ use braid_files::FileClient;
 use braid_locks::LockServer;
 use braid_machine::one_type::{step_as, step_server};
 use braid_machine::{
-    ControlOutcome, ControlRequest, EffectsOf, FilesError, HostRequest, Input, InputOf, Machine, NoDisk, OneDisk,
+    ControlOutcome, ControlRequest, EffectsOf, FilesError, HostRequest, Input, InputOf, Machine, OneDisk,
 };
 use braid_metadata::{MetadataNode, MetadataServer};
 use std::fmt::Debug;
@@ -27,12 +27,7 @@ pub enum Role {
     Monitor(Box<Monitor>),
     /// Reads the components of a volume on the devices, for checks.
     Surveyor(Box<Surveyor>),
-    /// A machine of a scenario that contains a host.
-    Composite(Box<Composite>),
 }
-
-/// A machine of a scenario that contains a host.
-pub type Composite = dyn Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>;
 
 /// A request to a machine of an array.
 #[derive(Clone, Debug)]
@@ -156,7 +151,6 @@ macro_rules! with_machine {
             Role::LockServer($machine) => $result,
             Role::Monitor($machine) => $result,
             Role::Surveyor($machine) => $result,
-            Role::Composite($machine) => $result,
         }
     };
 }
@@ -171,9 +165,8 @@ impl Machine for Role {
             Role::Device(device) => step_server(&mut **device, now, input, out),
             Role::LockServer(server) => step_server(&mut **server, now, input, out),
             Role::Surveyor(surveyor) => step_server(&mut **surveyor, now, input, out),
-            Role::Host(host) => step_host(&mut **host, now, input, out),
+            Role::Host(host) => step_host(host, now, input, out),
             Role::Metadata(node) => step_as(&mut **node, now, input, out, RoleRequest::into_host, |outcome| outcome),
-            Role::Composite(machine) => step_host(&mut **machine, now, input, out),
             Role::FileHost(client) => {
                 step_as(&mut **client, now, input, out, RoleRequest::into_host, |outcome| outcome);
             }
@@ -204,11 +197,8 @@ const _: () = {
     can_be_cloned_and_shown::<Monitor>();
 };
 
-/// Steps a host, or a machine around it, that has no file system mounted.
-fn step_host<M>(machine: &mut M, now: Now, input: InputOf<Role>, out: &mut EffectsOf<Role>)
-where
-    M: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk> + ?Sized,
-{
+/// Steps a host that has no file system mounted.
+fn step_host(host: &mut HoldingHost<Host>, now: Now, input: InputOf<Role>, out: &mut EffectsOf<Role>) {
     if let Input::Request { op, request: RoleRequest::Mount(MountRequest::Files { .. } | MountRequest::Server(_)) } =
         input
     {
@@ -218,7 +208,7 @@ where
         MountRequest::Host(request) => request,
         other => unreachable!("just seen: {other:?}"),
     };
-    step_as(machine, now, input, out, request, |outcome| outcome);
+    step_as(host, now, input, out, request, |outcome| outcome);
 }
 
 impl RoleRequest {

@@ -21,7 +21,6 @@ mod migration;
 mod monitor;
 mod objects;
 mod older_disks;
-mod on_volume;
 mod one_message;
 mod parallel_raid;
 mod patience;
