@@ -121,6 +121,7 @@ const _: () = assert!(
 );
 
 const FORMAT_OF_FIRST_LEVEL: u32 = 4;
+const OLDEST_FORMAT: u32 = 3;
 
 const IN: u32 = 1;
 const RETURNING: u32 = 2;
@@ -136,7 +137,7 @@ const AWAITED_AFTER: u32 = 3;
 
 impl TwoCopyRecord for Recorded {
     const MAGIC: [u8; 8] = *b"BraidMon";
-    /// Format 1 did not name disks, format 2 did not name the owners of file systems, and format 3 did not name answered requests.
+    /// Format 3 did not name answered requests. Earlier ones are no longer read.
     const FORMAT: u32 = FORMAT_OF_FIRST_LEVEL + (Level::KNOWN.0 - Level::FIRST.0) as u32;
     const COPY_BYTES: usize = 64 << 10;
 
@@ -197,10 +198,10 @@ impl TwoCopyRecord for Recorded {
     }
 
     fn take(format: u32, from: &mut &[u8]) -> Option<Recorded> {
-        let mut recorded = take_first_format(from)?;
-        if format == 1 {
-            return Some(recorded);
+        if format < OLDEST_FORMAT {
+            return None;
         }
+        let mut recorded = take_membership(from)?;
         for member in &recorded.membership.members {
             let disk = DiskId(from.try_get_u64_le().ok()?);
             if let Some(named) = recorded.slots.get_mut(&member.device).and_then(|slot| slot.disk.as_mut()) {
@@ -225,9 +226,7 @@ impl TwoCopyRecord for Recorded {
         let (paused, share) = (rest & 0xff, u8::try_from(rest >> 8).ok()?);
         recorded.throttle = RecoveryThrottle { bytes_per_second, share, paused: paused == 1 };
         let sound = paused <= 1 && recorded.changes() <= CHANGES_MAX && recorded.spares.len() <= limits::SPARES_MAX;
-        if format > 2 {
-            recorded.owners = Owners::take(recorded.membership.epoch, from)?;
-        }
+        recorded.owners = Owners::take(recorded.membership.epoch, from)?;
         if let Some(above) = format.checked_sub(FORMAT_OF_FIRST_LEVEL) {
             recorded.level = Level(Level::FIRST.0 + above as u16);
             recorded.answered = AnsweredRequests::take(from)?;
@@ -236,8 +235,8 @@ impl TwoCopyRecord for Recorded {
     }
 }
 
-/// The part of a record that every format has: the array and its membership.
-fn take_first_format(from: &mut &[u8]) -> Option<Recorded> {
+/// The first part of a record: the array and its membership.
+fn take_membership(from: &mut &[u8]) -> Option<Recorded> {
     let mut array = ArrayId([0; 16]);
     from.try_copy_to_slice(&mut array.0).ok()?;
     let epoch = Epoch(from.try_get_u32_le().ok()?);
@@ -347,42 +346,6 @@ mod tests {
     }
 
     #[test]
-    fn a_record_from_before_disks_had_names_is_read() {
-        let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
-        recorded.slot_mut(DeviceId(2)).lived_by = Epoch(1);
-        let bytes = bytes_of(&recorded);
-        // Two disk names, two counts, the throttle, a table without owners and one without answers were added since.
-        let older = &bytes[..bytes.len() - 2 * 8 - 2 * 4 - 12 - 8 - 4];
-        let mut from = older;
-        assert_eq!((Recorded::take(1, &mut from), from.len()), (Some(recorded), 0));
-        assert_eq!(Recorded::take(Recorded::FORMAT, &mut &older[..]), None);
-    }
-
-    #[test]
-    fn a_record_from_before_file_systems_had_owners_is_read() {
-        let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
-        recorded.slot_mut(DeviceId(2)).disk = Some(DiskId(8));
-        recorded.throttle = RecoveryThrottle { bytes_per_second: 77, share: 30, paused: true };
-        // The content of format 2.
-        let older: Vec<u8> = [
-            &[7; 16][..],
-            &[1, 0, 0, 0],
-            &[2, 0, 0, 0],
-            &[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
-            &[2, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
-            &[0; 12],
-            &[0; 8],
-            &[8, 0, 0, 0, 0, 0, 0, 0],
-            &[0; 8],
-            &[77, 0, 0, 0, 0, 0, 0, 0, 1, 30, 0, 0],
-        ]
-        .concat();
-        let mut from = &older[..];
-        assert_eq!((Recorded::take(2, &mut from), from.len()), (Some(recorded), 0));
-        assert_eq!(Recorded::take(Recorded::FORMAT, &mut &older[..]), None);
-    }
-
-    #[test]
     fn a_record_from_before_answers_were_kept_is_read() {
         let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
         recorded.membership.epoch = Epoch(3);
@@ -393,7 +356,7 @@ mod tests {
         let older = &bytes[..bytes.len() - 4];
         let mut from = older;
         assert_eq!((Recorded::take(3, &mut from), from.len()), (Some(recorded), 0));
-        assert_eq!(Recorded::take(Recorded::FORMAT, &mut &older[..]), None);
+        assert_eq!((Recorded::take(2, &mut &older[..]), Recorded::take(4, &mut &older[..])), (None, None));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use bytes::{Buf, BufMut, Bytes};
 pub const FORMAT: u32 = format_of(Level::KNOWN);
 const FORMAT_OF_FIRST_LEVEL: u32 = 5;
 /// The oldest format that this release reads.
-const OLDEST: u32 = 2;
+const OLDEST: u32 = 4;
 /// Bytes of a copy of the superblock and of a map page. All parts are aligned to it.
 pub(crate) const PAGE: usize = 4096;
 /// The smallest size of a device, in bytes.
@@ -66,8 +66,7 @@ pub struct Superblock {
     /// A secret random number, drawn when the device was formatted. It is part of every batch's seal, so that no content of a block can
     /// be taken for a batch.
     pub nonce: u64,
-    /// The disk's name, drawn at random when the device was formatted; not a secret. Zero if the disk was formatted before disks had
-    /// names.
+    /// The disk's name, drawn at random when the device was formatted; not a secret.
     pub disk: DiskId,
     /// The level of the array when it was written. Its format says it; older formats than that of the first level are upgraded.
     pub level: Level,
@@ -292,7 +291,7 @@ mod tests {
             Superblock::read(&copy)
         };
         assert_eq!(read(9), Err(StoreError::NewerFormat { found: 9, known: FORMAT }));
-        assert_eq!(read(1), Err(StoreError::OlderFormat { found: 1, known: FORMAT }));
+        assert_eq!(read(3), Err(StoreError::OlderFormat { found: 3, known: FORMAT }));
     }
 
     #[test]
