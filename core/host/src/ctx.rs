@@ -1,11 +1,10 @@
 //! The context that the host passes to its requests to devices, and the host's timers.
 
-use crate::counters::HostCounters;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Epoch, Generation, Now, Rng};
 use braid_healing::StepId;
 use braid_machine::{HostEffects, HostOutcome};
-use braid_transactions::{LinkTimer, Links, OperationId, Outbound, Timer as TransactionTimer};
+use braid_transactions::{HostCounters, LinkTimer, Links, OperationId, Outbound, Timer as TransactionTimer};
 use braid_wire::Command;
 
 /// The parts of the host that a request to a device may use.

@@ -1,7 +1,6 @@
 //! The host's machine. It takes requests of front ends, answers of devices, and timers, and routes each to the part
 //! that handles it.
 
-use crate::counters::HostCounters;
 use crate::ctx::{Ctx, RequestTimer, Timer};
 use crate::disconnect::{Rest, begins_something};
 use crate::object_requests::RequestContent;
@@ -18,7 +17,7 @@ use braid_machine::{
 };
 use braid_membership::client::MonitorClient;
 use braid_transactions::{
-    Abandoned, Coordinator, Ctx as TransactionCtx, Event, Links, ObservedDevice, OperationId,
+    Abandoned, Coordinator, Ctx as TransactionCtx, Event, HostCounters, Links, ObservedDevice, OperationId,
     Timer as TransactionTimer, refused_for_space,
 };
 use braid_wire::locking::LockExtent;
@@ -110,37 +109,23 @@ impl Host {
     /// The counters since the start.
     pub fn counters(&self) -> HostCounters {
         let (jobs, locks) = (self.healing.counters(), self.locks.client.counters());
-        let (links, transactions) = (self.links.counters(), self.coordinator.counters());
-        HostCounters {
-            operations: transactions.operations,
-            requests_sent: links.requests_sent,
-            answers: self.counters.answers,
-            resent: self.counters.resent + locks.resent + transactions.resent,
-            commit_carriers: links.commit_carriers,
-            retries: transactions.retries,
-            delayed: transactions.delayed,
-            prolonged: transactions.prolonged,
-            repeated: transactions.repeated,
-            restarts: transactions.restarts,
+        let mut sum = HostCounters {
+            resent: locks.resent,
             lock_requests: locks.requests,
             lock_answers: locks.answers,
             lock_waits: locks.waits,
             lock_hits: locks.hits,
             revocations: locks.revocations,
-            committed: transactions.committed,
-            aborted: transactions.aborted,
-            executed: transactions.executed,
-            resolved: transactions.resolved,
             rows_checked: jobs.rows_checked,
             rows_recomputed: jobs.rows_recomputed,
-            epochs: self.counters.epochs,
-            damaged: transactions.damaged,
             corruption_found: jobs.corrupt,
             corruption_repaired: jobs.repaired,
-            full_bands: transactions.full_bands,
-            large_bands: transactions.large_bands,
-            small_bands: transactions.small_bands,
-        }
+            ..self.counters
+        };
+        sum.resent += self.counters.resent;
+        sum.add(self.links.counters());
+        sum.add(self.coordinator.counters());
+        sum
     }
 
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.

@@ -9,9 +9,7 @@
 //! | `requests` | requests to one device that are not storage transactions: `tasks`, `object_requests`, and the graceful `disconnect` |
 //! | `range_locks` | locks of ranges for programs, under what the client of the lock servers ([`braid_locks::client`]) keeps |
 //! | `ctx` | the context that the host passes to its parts |
-//! | `counters` | the counters of a host |
 
-mod counters;
 mod ctx;
 mod disconnect;
 mod healing;
@@ -24,6 +22,5 @@ mod tasks;
 
 pub use braid_base::Acquisition;
 pub use braid_healing::MigrationProgress;
-pub use braid_transactions::ObservedDevice;
-pub use counters::HostCounters;
+pub use braid_transactions::{HostCounters, ObservedDevice};
 pub use host::{Host, HostConfig, Short};

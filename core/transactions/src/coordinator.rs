@@ -1,7 +1,7 @@
 //! The coordinator takes operations and returns their outcomes. Answers of devices, and its own timers, drive it.
 
 use crate::contention::Contention;
-use crate::counters::TransactionCounters;
+use crate::counters::HostCounters;
 use crate::ctx::{Ctx, Event, OperationId};
 use crate::cuts::Cuts;
 use crate::operations::{Operation, OperationTimer, Operations};
@@ -28,7 +28,7 @@ pub struct Coordinator {
     pub(crate) contention: Contention,
     pub(crate) cuts: Cuts,
     pub(crate) events: VecDeque<Event>,
-    pub(crate) counters: TransactionCounters,
+    pub(crate) counters: HostCounters,
     /// How many operations failed for want of space, by volume.
     refused_for_space: BTreeMap<VolumeId, u64>,
     /// The array refuses this host for good.
@@ -73,7 +73,7 @@ impl Coordinator {
             contention: Contention::default(),
             cuts: Cuts::default(),
             events: VecDeque::new(),
-            counters: TransactionCounters::default(),
+            counters: HostCounters::default(),
             refused_for_space: BTreeMap::new(),
             fenced: false,
         }
@@ -237,7 +237,7 @@ impl Coordinator {
 
 /// Inspection of the coordinator's state.
 impl Coordinator {
-    pub fn counters(&self) -> &TransactionCounters {
+    pub fn counters(&self) -> &HostCounters {
         &self.counters
     }
 

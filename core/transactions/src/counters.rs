@@ -1,14 +1,20 @@
-//! The counters of a coordinator.
+//! The counters of a host. Each of its parts counts what it does, and the host adds them up.
 
 use braid_layout::Methods;
 
 braid_base::counters! {
     /// Counts of events since the start.
-    pub struct TransactionCounters;
-    /// Storage operations that were started. Each takes one transaction or, after refusals, more.
+    pub struct HostCounters;
+    /// Storage operations that front ends asked for. Each takes one transaction or, after refusals, more.
     operations,
+    /// Requests sent to devices, heartbeats included.
+    requests_sent,
+    /// Answers received from devices.
+    answers,
     /// Requests sent again because no answer came.
     resent,
+    /// Heartbeats sent only because commits had no request to ride on.
+    commit_carriers,
     /// Attempts that were refused and tried again.
     retries,
     /// Operations that had to wait for another transaction, or were refused and tried again (shared-array paper, figure 6).
@@ -19,16 +25,36 @@ braid_base::counters! {
     repeated,
     /// Attempts that ended because locks were not granted in time, perhaps because of a deadlock.
     restarts,
+    /// Messages sent to lock servers, heartbeats included.
+    lock_requests,
+    /// Messages received from lock servers.
+    lock_answers,
+    /// Lock requests to lock servers that had to wait for another host.
+    lock_waits,
+    /// Attempts whose locks were all cached at this host (callback locking).
+    lock_hits,
+    /// Cached locks that a lock server called back.
+    revocations,
     /// Storage transactions that committed.
     committed,
     /// Storage transactions that were aborted.
     aborted,
-    /// Attempts whose columns were sent to the devices.
+    /// Writes that devices were asked to execute together (`docs/parallel-raid.md`).
     executed,
     /// Transactions of dead hosts, and this host's own of an earlier epoch, that were resolved.
     resolved,
+    /// Rows of stripes whose interrupted write was found complete by the linkage records.
+    rows_checked,
+    /// Rows of stripes whose redundancy was recomputed.
+    rows_recomputed,
+    /// Changes of the membership.
+    epochs,
     /// Attempts that met a block which its device has lost, and succeeded without it.
     damaged,
+    /// Blocks that devices had lost, as found by scrubs and by the repair of blocks that users met.
+    corruption_found,
+    /// Those that were reconstructed from the rest of their rows and written again.
+    corruption_repaired,
     /// Bands written in full, without reading (see `braid_layout::Method`).
     full_bands,
     /// Bands written by reading the units that are not updated.
@@ -37,7 +63,7 @@ braid_base::counters! {
     small_bands,
 }
 
-impl TransactionCounters {
+impl HostCounters {
     /// A write's plan is carried out.
     pub(crate) fn count_bands(&mut self, methods: Methods) {
         self.full_bands += methods.full;

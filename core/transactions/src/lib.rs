@@ -22,7 +22,7 @@
 //! | `resolve`, `resolutions` | resolving transactions: of dead hosts, and the host's own of an earlier epoch |
 //! | `links` | the links to devices: messages that ride on requests, the settled mark, and requests for objects that are not answered |
 //! | `ctx` | the context that the coordinator borrows from its owner, and its events: [`Ctx`], [`Event`] |
-//! | `counters` | the counters of a coordinator |
+//! | `counters` | the counters of a host |
 //!
 //! The coordinator does not know the host. Its owner lends it the links, a client of the lock servers and a view of the
 //! membership, and passes on the answers of devices.
@@ -62,7 +62,7 @@ mod transactions;
 mod work;
 
 pub use coordinator::{Abandoned, Coordinator, Timer, refused_for_space, waiting};
-pub use counters::TransactionCounters;
+pub use counters::HostCounters;
 pub use ctx::{Ctx, Event, OperationId};
-pub use links::{LinkCounters, LinkTimer, Links, ObservedDevice, Outbound, RequestEnd};
+pub use links::{LinkTimer, Links, ObservedDevice, Outbound, RequestEnd};
 pub use operations::OperationTimer;

@@ -14,6 +14,7 @@
 mod link;
 mod request_window;
 
+use crate::counters::HostCounters;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Epoch, Generation, NodeId, Now, Time, Timers, was_paused};
 use braid_machine::HostEffects;
@@ -29,7 +30,7 @@ pub struct Links {
     /// The next free sequence.
     next_sequence: u64,
     timers: Timers<LinkTimer>,
-    counters: LinkCounters,
+    counters: HostCounters,
     /// When the host took its last step.
     last_step: Option<Time>,
     /// The host was paused: until then, answers of devices may be unread.
@@ -78,24 +79,16 @@ pub enum LinkTimer {
     Heartbeat(DeviceId),
 }
 
-braid_base::counters! {
-    pub struct LinkCounters;
-    /// Requests, heartbeats included.
-    requests_sent,
-    /// Heartbeats sent only because commits had no request to ride on.
-    commit_carriers,
-}
-
 impl Links {
     /// Creates links to these devices.
     pub fn new(devices: &[DeviceId]) -> Links {
         let by_device = devices.iter().map(|device| (*device, Link::default())).collect();
-        let (timers, counters) = (Timers::default(), LinkCounters::default());
+        let (timers, counters) = (Timers::default(), HostCounters::default());
         Links { by_device, next_sequence: 1, timers, counters, last_step: None, unread_until: Time(0) }
     }
 
-    pub fn counters(&self) -> LinkCounters {
-        self.counters
+    pub fn counters(&self) -> &HostCounters {
+        &self.counters
     }
 
     pub fn next_timer(&self) -> Option<(Time, LinkTimer)> {
