@@ -214,10 +214,10 @@ mod tests {
 
     /// The file system is not asked: mounting alone is tested.
     #[test]
-    fn fusermount_mounts_and_unmounts() {
+    fn a_mount_is_unmounted_when_it_is_dropped() {
         let directory = std::env::temp_dir().join(format!("braid-fusermount-{}", std::process::id()));
         std::fs::create_dir(&directory).expect("it is new");
-        let mount = || {
+        let mount = |method, directory: &Path, name| {
             let (client, _driver) = braid_shell::run_host(
                 NoMachine,
                 braid_shell::Node {
@@ -228,10 +228,18 @@ mod tests {
                 Arc::default(),
                 async {},
             );
-            let files = crate::HostFiles::new(FileSystemId(1), client);
-            mount_by(Method::Fusermount, &directory, "test", files)
+            mount_by(method, directory, name, crate::HostFiles::new(FileSystemId(1), client))
         };
-        match mount() {
+        for name in ["", "a,b", "a b", "a\n", "ä"] {
+            let refused = mount(Method::SystemCalls, &directory, name);
+            assert!(matches!(refused, Err(MountError::InvalidName { .. })), "{name}");
+        }
+        match mount(Method::SystemCalls, &directory, "test") {
+            Err(error @ (MountError::NoDevice { .. } | MountError::NotPermitted)) => eprintln!("skipped: {error}"),
+            // It never ran.
+            mounted => drop(mounted.expect("it is mounted")),
+        }
+        match mount(Method::Fusermount, &directory, "test") {
             Err(MountError::NoFusermount) => eprintln!("skipped: fusermount3 is not installed"),
             Err(MountError::Fusermount { text }) if !Path::new(DEVICE).exists() => eprintln!("skipped: {text}"),
             mounted => {

@@ -10,8 +10,6 @@ const CALLS: [&str; 11] =
     ["read", "mapped", "write", "truncate", "create", "open", "stat", "list", "flock", "lockf", "execute"];
 /// How long a program that was killed may stay. A request that is only interrupted goes on for longer.
 const END_MAX: Duration = Duration::from_secs(12);
-/// Where a program waits for an answer, if the kernel tells it.
-const WAITS: &str = "request_wait_answer";
 
 #[test]
 fn programs_that_are_killed_while_the_array_is_suspended_end_at_once() {
@@ -25,10 +23,9 @@ fn programs_that_are_killed_while_the_array_is_suspended_end_at_once() {
 
     let suspended = mounts.servers_and_devices();
     suspended.iter().for_each(|pid| signal(*pid, Signal::STOP));
-    for (call, program) in &mut programs {
+    for (_, program) in &mut programs {
         program.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("it reads");
-        let place = || fs::read_to_string(format!("/proc/{}/wchan", program.id())).unwrap_or_default();
-        wait_until(&format!("{call} waits"), RECOVERY, || [WAITS, "0"].contains(&place().as_str()));
+        await_request(program.id());
     }
     programs.iter_mut().for_each(|(_, program)| program.kill().expect("it runs"));
     let left: Vec<_> = programs.iter().filter(|(_, program)| !has_ended_within(program.id(), END_MAX)).collect();
@@ -57,6 +54,12 @@ fn programs_that_are_killed_while_the_array_is_suspended_end_at_once() {
     }
     wait_until("no file is open", RECOVERY, || used() == before);
     mounts.end();
+}
+
+/// Waits until a program waits for an answer of a mount, if the kernel tells where it waits.
+pub fn await_request(pid: u32) {
+    let place = || fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    wait_until("a program waits", RECOVERY, || ["request_wait_answer", "0"].contains(&place().as_str()));
 }
 
 /// Starts a program that is ready to make a call on the first mount.

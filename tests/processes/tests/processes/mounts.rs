@@ -4,7 +4,7 @@
 use crate::prelude::*;
 use rustix::process::{Pid, kill_process};
 use std::fs::{OpenOptions, Permissions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 
 pub const NAME: &str = "home";
@@ -127,7 +127,7 @@ impl Drop for Mounts {
     }
 }
 
-fn append(path: &Path) -> File {
+pub fn append(path: &Path) -> File {
     OpenOptions::new().create(true).append(true).open(path).expect("it can be opened")
 }
 
@@ -137,34 +137,6 @@ pub fn open(path: &Path) -> File {
 
 pub fn errno(error: &std::io::Error) -> Option<Errno> {
     Errno::from_io_error(error)
-}
-
-/// A python program that says something when it is ready, and reads its standard input.
-struct Python {
-    child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-}
-
-impl Python {
-    fn start(program: &str, arguments: &[&str]) -> Python {
-        let mut command = Command::new("/usr/bin/python3");
-        command.args(["-u", "-c", program]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("python3 is there");
-        let lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
-        Python { child, lines }
-    }
-
-    /// What it says next.
-    fn hear(&mut self) -> String {
-        self.lines.next().expect("it goes on").expect("text")
-    }
-}
-
-impl Drop for Python {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[test]
@@ -197,61 +169,6 @@ fn appends_of_two_mounts_never_interleave() {
         (rest, records) = (after, records + 1);
     }
     assert_eq!(records, 4 * rounds);
-    mounts.end();
-}
-
-/// Locks bytes 10 to 20 of a file exclusively, and says so. A signal interrupts the wait, which it says, too.
-const LOCKER: &str = r#"
-import fcntl, signal, sys
-class Interrupted(Exception): pass
-def on_signal(*_): raise Interrupted()
-signal.signal(signal.SIGUSR1, on_signal)
-file = open(sys.argv[1], "r+b")
-print("ready")
-try:
-    if sys.argv[2] == "flock":
-        fcntl.flock(file, fcntl.LOCK_EX)
-    else:
-        fcntl.lockf(file, fcntl.LOCK_EX, 10, 10)
-    print("locked")
-    sys.stdin.read()
-except Interrupted:
-    print("interrupted")
-"#;
-
-#[test]
-fn locks_hold_between_mounts_until_their_owner_ends() {
-    let Some(mounts) = Mounts::new() else { return };
-    fs::write(mounts.path(0, "file"), [0; 100]).expect("it is written");
-    let start = |mount: usize, how: &str| {
-        let mut python = Python::start(LOCKER, &[path_text(&mounts.path(mount, "file")), how]);
-        assert_eq!(python.hear(), "ready");
-        python
-    };
-    for how in ["flock", "fcntl"] {
-        let mut holder = start(0, how);
-        assert_eq!(holder.hear(), "locked", "{how}");
-        let refused = match how {
-            "flock" => Some(flock(open(&mounts.path(1, "file")), FlockOperation::NonBlockingLockExclusive)),
-            _ => None,
-        };
-        assert_eq!(refused.and_then(Result::err).unwrap_or(Errno::AGAIN), Errno::AGAIN, "{how}");
-        // A waiter that is interrupted, and one that is killed, leave nothing behind.
-        let mut waiter = start(1, how);
-        std::thread::sleep(Duration::from_millis(300));
-        signal(waiter.child.id(), Signal::USR1);
-        assert_eq!(waiter.hear(), "interrupted", "{how}");
-        let killed = start(1, how);
-        std::thread::sleep(Duration::from_millis(300));
-        drop(killed);
-        // The next one gets it as soon as the holder is killed.
-        let mut next = start(1, how);
-        std::thread::sleep(Duration::from_millis(300));
-        let begun = Instant::now();
-        holder.child.kill().expect("it runs");
-        assert_eq!(next.hear(), "locked", "{how}");
-        assert!(begun.elapsed() < Duration::from_secs(2), "{how}: {:?}", begun.elapsed());
-    }
     mounts.end();
 }
 
