@@ -7,7 +7,6 @@ mod healing;
 mod instructions;
 mod link;
 mod packages;
-mod picture;
 mod posix;
 mod prelude;
 mod process_tests;
@@ -43,8 +42,6 @@ enum Task {
         names: Vec<String>,
     },
     Instructions(instructions::Arguments),
-    /// Draw the picture of the README, docs/braid.svg
-    Picture,
     /// Do everything that .ci/run does
     Ci,
 }
@@ -62,7 +59,6 @@ fn main() -> ExitCode {
         Task::Atomics(arguments) => atomics::run(&arguments),
         Task::Planted { names } => planted(&names),
         Task::Instructions(arguments) => instructions::instructions(&arguments),
-        Task::Picture => picture::write(),
         Task::Ci => run(Command::new(root().join(".ci/run"))),
     };
     match done {
