@@ -1,6 +1,5 @@
 //! Misbehaving clients, and the effects of clients on each other.
 
-use crate::memory::Memory;
 use crate::running::{Running, scratch};
 use crate::wire::{Client, DISC, READ, WRITE, header};
 use braid_nbd::{BindError, Server, Settings};
@@ -11,12 +10,12 @@ use tokio::sync::watch;
 /// Longer than the slowest machine takes; a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn start() -> Running<Memory> {
+fn start() -> Running {
     Running::start(Settings::default())
 }
 
 /// Waits until this many requests wait at the gate.
-fn await_waiting(server: &Running<Memory>, count: usize) {
+fn await_waiting(server: &Running, count: usize) {
     await_count(&server.backend.waiting, count);
 }
 

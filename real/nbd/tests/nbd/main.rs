@@ -2,7 +2,6 @@
 
 mod behaviour;
 mod client;
-mod host;
 mod memory;
 mod running;
 mod wire;

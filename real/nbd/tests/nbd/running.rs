@@ -1,7 +1,7 @@
 //! A server on its own thread, as the command line runs it.
 
 use crate::memory::Memory;
-use braid_nbd::{Backend, Server, Settings, uri};
+use braid_nbd::{Server, Settings};
 use braid_shell::Address;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,48 +9,38 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-pub struct Running<B: Backend> {
+pub struct Running {
     pub address: Address,
-    pub backend: Arc<B>,
+    pub backend: Arc<Memory>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running<Memory> {
+impl Running {
     /// Serves memory on a TCP port.
-    pub fn start(settings: Settings) -> Running<Memory> {
-        Running::start_at(&Address::loopback(0), settings, async || Memory::new())
+    pub fn start(settings: Settings) -> Running {
+        Running::start_at(Address::loopback(0), settings)
     }
 
     /// Serves memory on a Unix socket.
-    pub fn start_unix() -> Running<Memory> {
-        Running::start_at(&Address::Unix(scratch("socket")), Settings::default(), async || Memory::new())
+    pub fn start_unix() -> Running {
+        Running::start_at(Address::Unix(scratch("socket")), Settings::default())
     }
-}
 
-impl<B: Backend> Running<B> {
-    pub fn start_at<F>(address: &Address, settings: Settings, backend: F) -> Running<B>
-    where
-        F: AsyncFnOnce() -> B + Send + 'static,
-    {
-        let address = address.clone();
+    fn start_at(address: Address, settings: Settings) -> Running {
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
+        let backend = Arc::new(Memory::new());
+        let served = backend.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             tokio::task::LocalSet::new().block_on(&runtime, async {
                 let server = Server::bind(&address, settings).await.unwrap();
-                let backend = Arc::new(backend().await);
-                tell.send((server.address().clone(), backend.clone())).unwrap();
-                server.run(backend, async { stopped.await.unwrap_or(()) }).await;
+                tell.send(server.address().clone()).unwrap();
+                server.run(served, async { stopped.await.unwrap_or(()) }).await;
             });
         });
-        let (address, backend) = told.recv().unwrap();
-        Running { address, backend, stop: Some(stop), thread: Some(thread) }
-    }
-
-    pub fn uri(&self, export: &str) -> String {
-        uri(&self.address, export)
+        Running { address: told.recv().unwrap(), backend, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Asks the server to stop. `join` waits until it has.
@@ -65,7 +55,7 @@ impl<B: Backend> Running<B> {
     }
 }
 
-impl<B: Backend> Drop for Running<B> {
+impl Drop for Running {
     fn drop(&mut self) {
         self.stop();
         if !std::thread::panicking() {
