@@ -1,4 +1,4 @@
-//! Files of the client library: two mounts compared with a file system in memory, concurrent programs, and mounts and metadata servers that
+//! Files of the client library: two mounts compared with a folder of this machine, concurrent programs, and mounts and metadata servers that
 //! are killed.
 
 use super::files_model::{Facts, Model};
@@ -48,16 +48,16 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: Result<T, FilesError>
 }
 
 #[test]
-fn two_mounts_are_like_one_file_system_in_memory() {
+fn two_mounts_are_like_one_folder_of_this_machine() {
     let array = array();
     let mounts = [mount(&array), mount(&array)];
     let seed = seed();
     let mut rng = Rng::new(seed);
-    let mut model = Model::new();
+    let model = Model::new();
     wait(async {
         for step in 0..if soak() { 20_000 } else { 1_500 } {
             let files = &mounts[rng.below(2) as usize];
-            operation(files, &mut model, &mut rng, &format!("seed {seed}, step {step}")).await;
+            operation(files, &model, &mut rng, &format!("seed {seed}, step {step}")).await;
         }
         for files in &mounts {
             compare(files, &model, "/").await;
@@ -86,7 +86,7 @@ fn path(rng: &mut Rng) -> String {
     path
 }
 
-async fn operation(files: &Files, model: &mut Model, rng: &mut Rng, step: &str) {
+async fn operation(files: &Files, model: &Model, rng: &mut Rng, step: &str) {
     let (path, other) = (path(rng), path(rng));
     let kind = rng.below(18);
     let what = &format!("{step}: operation {kind} on {path} and {other}");

@@ -1,225 +1,110 @@
-//! A file system in memory, which the library is compared with.
+//! Operations on a folder of this machine, by the kernel, which the library is compared with. The folder is the root of all paths, also for
+//! symbolic links and `..`. `None`: the operation fails.
 
-use std::collections::{BTreeMap, VecDeque};
-
-const ROOT: u64 = 1;
-/// As many symbolic links as a path may lead through.
-const LINKS_MAX: usize = 40;
-
-/// What a path names: the directory, the name in it, and the inode, as far as they exist.
-struct Spot {
-    parent: u64,
-    name: Option<String>,
-    node: Option<u64>,
-}
-
-#[derive(Clone, Debug)]
-enum Node {
-    File(Vec<u8>),
-    Directory { parent: u64, entries: BTreeMap<String, u64> },
-    Link(String),
-}
+use crate::prelude::*;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use std::io::Read;
+use std::os::fd::AsRawFd;
 
 /// What both say of an inode: its kind, its length, and how many names it has.
 pub type Facts = (char, u64, u32);
 
-/// `None`: it must fail.
-pub type Outcome<T> = Option<T>;
-
 pub struct Model {
-    nodes: BTreeMap<u64, Node>,
-    next: u64,
+    root: File,
+    _scratch: Scratch,
 }
 
 impl Model {
     pub fn new() -> Model {
-        let root = Node::Directory { parent: ROOT, entries: BTreeMap::new() };
-        Model { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
+        let scratch = Scratch::new();
+        Model { root: File::open(scratch.path("")).expect("it is new"), _scratch: scratch }
     }
 
-    pub fn create_file(&mut self, path: &str) -> Outcome<()> {
-        self.insert(path, |_| Node::File(Vec::new()))
+    pub fn create_file(&self, path: &str) -> Option<()> {
+        File::create_new(self.place(path)?.1).ok().map(drop)
     }
 
-    pub fn create_dir(&mut self, path: &str) -> Outcome<()> {
-        self.insert(path, |parent| Node::Directory { parent, entries: BTreeMap::new() })
+    pub fn create_dir(&self, path: &str) -> Option<()> {
+        fs::create_dir(self.place(path)?.1).ok()
     }
 
-    pub fn symlink(&mut self, target: &str, path: &str) -> Outcome<()> {
-        self.insert(path, |_| Node::Link(target.to_string()))
+    pub fn symlink(&self, target: &str, path: &str) -> Option<()> {
+        std::os::unix::fs::symlink(target, self.place(path)?.1).ok()
     }
 
-    pub fn read_link(&self, path: &str) -> Outcome<String> {
-        let Node::Link(target) = &self.nodes[&self.walk(path, false)?.node?] else { return None };
-        Some(target.clone())
+    pub fn read_link(&self, path: &str) -> Option<String> {
+        fs::read_link(self.place(path)?.1).ok()?.into_os_string().into_string().ok()
     }
 
-    pub fn hard_link(&mut self, original: &str, path: &str) -> Outcome<()> {
-        let node = self.walk(original, false)?.node?;
-        let Spot { parent, name, node: None } = self.walk(path, false)? else { return None };
-        if matches!(self.nodes[&node], Node::Directory { .. }) {
-            return None;
-        }
-        self.entries(parent).insert(name?, node);
-        Some(())
+    pub fn hard_link(&self, original: &str, path: &str) -> Option<()> {
+        let (from, to) = (self.place(original)?, self.place(path)?);
+        fs::hard_link(from.1, to.1).ok()
     }
 
     /// Opens a file that is created if necessary, and changes its bytes.
-    pub fn change(&mut self, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> Outcome<()> {
-        let Spot { parent, name, node } = self.walk(path, true)?;
-        let node = match node {
-            Some(node) => node,
-            None => {
-                let node = self.add(Node::File(Vec::new()));
-                self.entries(parent).insert(name?, node);
-                node
-            }
-        };
-        match self.nodes.get_mut(&node).expect("it exists") {
-            Node::File(bytes) => change(bytes),
-            _ => return None,
-        }
-        Some(())
+    pub fn change(&self, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> Option<()> {
+        let (mut file, mut bytes) = (self.open(path, OFlags::CREATE | OFlags::RDWR)?, Vec::new());
+        file.read_to_end(&mut bytes).ok()?;
+        change(&mut bytes);
+        file.set_len(bytes.len() as u64).ok()?;
+        file.write_all_at(&bytes, 0).ok()
     }
 
-    pub fn read(&self, path: &str) -> Outcome<Vec<u8>> {
-        let Node::File(bytes) = &self.nodes[&self.walk(path, true)?.node?] else { return None };
-        Some(bytes.clone())
+    pub fn read(&self, path: &str) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(path, OFlags::RDONLY)?.read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 
-    pub fn remove_file(&mut self, path: &str) -> Outcome<()> {
-        let Spot { parent, name: Some(name), node: Some(node) } = self.walk(path, false)? else { return None };
-        if matches!(self.nodes[&node], Node::Directory { .. }) {
-            return None;
-        }
-        self.entries(parent).remove(&name);
-        Some(())
+    pub fn remove_file(&self, path: &str) -> Option<()> {
+        fs::remove_file(self.place(path)?.1).ok()
     }
 
     /// Removes a directory, with everything in it if `all` is set.
-    pub fn remove_dir(&mut self, path: &str, all: bool) -> Outcome<()> {
-        let Spot { parent, name: Some(name), node: Some(node) } = self.walk(path, false)? else { return None };
-        match &self.nodes[&node] {
-            Node::Directory { entries, .. } if all || entries.is_empty() => {}
-            _ => return None,
-        }
-        self.entries(parent).remove(&name);
-        Some(())
+    pub fn remove_dir(&self, path: &str, all: bool) -> Option<()> {
+        let (_parent, place) = self.place(path)?;
+        let is_directory = fs::symlink_metadata(&place).ok()?.is_dir();
+        if all { is_directory.then(|| fs::remove_dir_all(place).ok())? } else { fs::remove_dir(place).ok() }
     }
 
-    pub fn rename(&mut self, from: &str, to: &str) -> Outcome<()> {
-        let Spot { parent, name: Some(name), node: Some(moved) } = self.walk(from, false)? else { return None };
-        let Spot { parent: new_parent, name: Some(new_name), node: replaced } = self.walk(to, false)? else {
-            return None;
-        };
-        if replaced == Some(moved) {
-            return Some(());
-        }
-        let is_directory = matches!(self.nodes[&moved], Node::Directory { .. });
-        let mut above = new_parent;
-        while is_directory && above != ROOT {
-            if above == moved {
-                return None;
-            }
-            above = self.parent(above);
-        }
-        match replaced.map(|replaced| &self.nodes[&replaced]) {
-            None => {}
-            Some(Node::Directory { entries, .. }) if is_directory && entries.is_empty() => {}
-            Some(Node::File(_) | Node::Link(_)) if !is_directory => {}
-            Some(_) => return None,
-        }
-        self.entries(parent).remove(&name);
-        self.entries(new_parent).insert(new_name, moved);
-        if let Some(Node::Directory { parent, .. }) = self.nodes.get_mut(&moved) {
-            *parent = new_parent;
-        }
-        Some(())
+    pub fn rename(&self, from: &str, to: &str) -> Option<()> {
+        let (from, to) = (self.place(from)?, self.place(to)?);
+        fs::rename(from.1, to.1).ok()
     }
 
-    pub fn facts(&self, path: &str, follows: bool) -> Outcome<Facts> {
-        let node = self.walk(path, follows)?.node?;
-        Some(match &self.nodes[&node] {
-            Node::File(bytes) => ('f', bytes.len() as u64, self.names(node)),
-            Node::Link(target) => ('l', target.len() as u64, self.names(node)),
-            Node::Directory { entries, .. } => {
-                let inner = entries.values().filter(|node| matches!(self.nodes[node], Node::Directory { .. }));
-                ('d', entries.len() as u64, 2 + inner.count() as u32)
-            }
-        })
-    }
-
-    pub fn list(&self, path: &str) -> Outcome<Vec<String>> {
-        let Node::Directory { entries, .. } = &self.nodes[&self.walk(path, true)?.node?] else { return None };
-        Some(entries.keys().cloned().collect())
-    }
-
-    fn insert(&mut self, path: &str, node: impl FnOnce(u64) -> Node) -> Outcome<()> {
-        let Spot { parent, name, node: None } = self.walk(path, false)? else { return None };
-        let node = self.add(node(parent));
-        self.entries(parent).insert(name?, node);
-        Some(())
-    }
-
-    fn add(&mut self, node: Node) -> u64 {
-        self.next += 1;
-        self.nodes.insert(self.next, node);
-        self.next
-    }
-
-    fn names(&self, node: u64) -> u32 {
-        // Directories that were removed keep their entries here, but nothing leads to them.
-        let mut reached = vec![ROOT];
-        let mut names = 0;
-        while let Some(directory) = reached.pop() {
-            let Node::Directory { entries, .. } = &self.nodes[&directory] else { continue };
-            names += entries.values().filter(|entry| **entry == node).count() as u32;
-            reached.extend(entries.values());
+    pub fn facts(&self, path: &str, follows: bool) -> Option<Facts> {
+        let flags = if follows { OFlags::PATH } else { OFlags::PATH | OFlags::NOFOLLOW };
+        let found = self.open(path, flags)?.metadata().ok()?;
+        if !found.is_dir() {
+            return Some((if found.is_symlink() { 'l' } else { 'f' }, found.len(), found.nlink() as u32));
         }
-        names
+        let inner = self.list(path)?.into_iter().map(|name| self.facts(&format!("{path}/{name}"), false));
+        let kinds: Vec<char> = inner.map(|facts| facts.map(|facts| facts.0)).collect::<Option<_>>()?;
+        Some(('d', kinds.len() as u64, 2 + kinds.iter().filter(|kind| **kind == 'd').count() as u32))
     }
 
-    fn entries(&mut self, directory: u64) -> &mut BTreeMap<String, u64> {
-        match self.nodes.get_mut(&directory) {
-            Some(Node::Directory { entries, .. }) => entries,
-            other => panic!("not a directory: {other:?}"),
-        }
+    /// The names in a directory, in their order.
+    pub fn list(&self, path: &str) -> Option<Vec<String>> {
+        let directory = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let names = fs::read_dir(in_proc(&directory)).ok()?.map(|entry| entry.ok()?.file_name().into_string().ok());
+        let names: BTreeSet<String> = names.collect::<Option<_>>()?;
+        Some(names.into_iter().collect())
     }
 
-    fn parent(&self, directory: u64) -> u64 {
-        match &self.nodes[&directory] {
-            Node::Directory { parent, .. } => *parent,
-            other => panic!("not a directory: {other:?}"),
-        }
+    fn open(&self, path: &str, flags: OFlags) -> Option<File> {
+        let mode = if flags.contains(OFlags::CREATE) { Mode::RUSR | Mode::WUSR } else { Mode::empty() };
+        openat2(&self.root, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::IN_ROOT).ok().map(File::from)
     }
 
-    fn walk(&self, path: &str, follows: bool) -> Outcome<Spot> {
-        let components =
-            |path: &str| path.split('/').filter(|one| !one.is_empty()).map(String::from).collect::<Vec<_>>();
-        let (mut rest, mut at, mut links) = (VecDeque::from(components(path)), ROOT, 0);
-        while let Some(name) = rest.pop_front() {
-            let Node::Directory { parent, entries } = &self.nodes[&at] else { return None };
-            if name == ".." {
-                at = *parent;
-                continue;
-            }
-            let is_last = rest.is_empty();
-            let Some(node) = entries.get(&name) else {
-                return is_last.then_some(Spot { parent: at, name: Some(name), node: None });
-            };
-            match &self.nodes[node] {
-                Node::Link(target) if follows || !is_last => {
-                    links += 1;
-                    if links > LINKS_MAX {
-                        return None;
-                    }
-                    at = if target.starts_with('/') { ROOT } else { at };
-                    components(target).into_iter().rev().for_each(|one| rest.push_front(one));
-                }
-                _ if is_last => return Some(Spot { parent: at, name: Some(name), node: Some(*node) }),
-                _ => at = *node,
-            }
-        }
-        Some(Spot { parent: at, name: None, node: Some(at) })
+    /// The directory that contains the last name of a path, and where this process finds that name as long as the directory is open.
+    fn place(&self, path: &str) -> Option<(File, PathBuf)> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let parent = self.open(&format!("{parent}/"), OFlags::PATH | OFlags::DIRECTORY).filter(|_| name != "..")?;
+        let place = in_proc(&parent).join(name);
+        Some((parent, place))
     }
+}
+
+fn in_proc(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

@@ -11,7 +11,7 @@ mod damage; // blocks that are damaged
 mod devices; // disks that are replaced by an operator or by spares
 mod failures; // parts of the array are killed or suspended; what `status` shows
 mod files; // files of the library, on two mounts; metadata servers and mounts that are killed
-mod files_model; // a file system in memory
+mod files_model; // what the kernel does in a folder of this machine
 mod growth; // volumes and file systems that grow while they are used
 mod holds; // locks, tickets and leaders, while their device and their holders are killed
 mod hostile; // hostile peers at every socket of an array, while clients work
