@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Numbers are little-endian. A payload is encoded with `postcard`, except that messages are frames of the wire. An input is recorded before
-//! its step, and the effects after it: if the machine panics, the input that led to that is there. In format 2, some machines were also
-//! changed by other means than inputs, between steps: such an *adjustment* was a record, too.
+//! its step, and the effects after it: if the machine panics, the input that led to that is there.
 
 use braid_base::checksum::crc32c;
 use braid_base::{ArrayId, NodeId, Now};
@@ -21,7 +20,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt::{Debug, Write as _};
 
-/// The version of the format. The one before is read, too.
+/// The version of the format. Only the build that wrote a recording is expected to have the same effects, so no other version is read.
 pub const VERSION: u32 = 3;
 pub(crate) const MAGIC: [u8; 8] = *b"braidrec";
 /// The bytes before the first record.
@@ -44,7 +43,7 @@ pub struct Header {
 pub enum HeaderError {
     #[error("the file is not a recording")]
     NotARecording,
-    #[error("the recording has format {found}; this build reads formats {} and {VERSION}", VERSION - 1)]
+    #[error("the recording has format {found}; this build reads format {VERSION}")]
     OtherVersion { found: u32 },
     #[error("the recording's header is damaged")]
     Damaged,
@@ -70,13 +69,8 @@ pub fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, HeaderErr
 /// A record after the header.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Entry<R> {
-    Input {
-        now: Now,
-        input: RecordedInput<R>,
-    },
+    Input { now: Now, input: RecordedInput<R> },
     Effects(EffectsDigest),
-    /// A change of the machine that was not an input, as its role encoded it. Only in format 2.
-    Adjustment(Vec<u8>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -178,7 +172,7 @@ impl RecordedDiskError {
     }
 }
 
-/// A message in its encoding on the wire. The array is that of the machine, and not recorded. In format 2, neither was the receiver.
+/// A message in its encoding on the wire. The array is that of the machine, and not recorded.
 fn frame(from: NodeId, to: NodeId, message: braid_wire::Message) -> Frame {
     Frame { array: ArrayId([0; 16]), from, to, message }
 }

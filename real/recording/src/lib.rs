@@ -16,4 +16,4 @@ mod replay;
 
 pub use format::{Header, HeaderError, RecordedOutcome, VERSION, decode, encode};
 pub use recorder::{Recorded, Recorder, RecordingRequest};
-pub use replay::{Difference, End, Opened, Replayed, replay, replay_adjusted};
+pub use replay::{Difference, End, Opened, Replayed, replay};

@@ -3,9 +3,9 @@
 use crate::format::{
     EffectsDigest, Entry, Header, HeaderError, MAGIC, PAYLOAD_BYTES_MAX, PREFIX_BYTES, RecordedOutcome, VERSION, digest,
 };
+use braid_base::Now;
 use braid_base::checksum::crc32c;
-use braid_base::{NodeId, Now};
-use braid_machine::{EffectsOf, Input, InputOf, Machine, OpId};
+use braid_machine::{EffectsOf, InputOf, Machine};
 use serde::Deserialize;
 use std::fmt::Debug;
 use std::fs::File;
@@ -18,7 +18,6 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// A recording whose header has been read.
 pub struct Opened {
     pub header: Header,
-    version: u32,
     records: BufReader<File>,
 }
 
@@ -26,8 +25,6 @@ pub struct Opened {
 pub struct Replayed {
     /// The steps that were run again, with that of the difference.
     pub steps: u64,
-    /// The changes that were made again and were not inputs, in a recording of format 2.
-    pub adjustments: u64,
     pub end: End,
 }
 
@@ -73,38 +70,23 @@ impl Opened {
             return Ok(Err(HeaderError::NotARecording));
         }
         let found = u32::from_le_bytes(prefix[8..].try_into().expect("four bytes"));
-        if ![VERSION - 1, VERSION].contains(&found) {
+        if found != VERSION {
             return Ok(Err(HeaderError::OtherVersion { found }));
         }
         Ok(match next(&mut records)? {
-            Read1::Record(header) => Ok(Opened { header, version: found, records }),
+            Read1::Record(header) => Ok(Opened { header, records }),
             Read1::End | Read1::Truncated | Read1::Damaged => Err(HeaderError::Damaged),
         })
     }
 }
 
-/// Runs a machine that has not started, and that is changed by inputs alone.
-pub fn replay<M>(opened: Opened, machine: M) -> io::Result<Replayed>
+/// Runs a machine that has not started.
+pub fn replay<M>(opened: Opened, mut machine: M) -> io::Result<Replayed>
 where
     M: Machine<Request: Clone + Debug + for<'de> Deserialize<'de>, Outcome: RecordedOutcome + Debug>,
 {
-    replay_adjusted(opened, machine, |_| None, None)
-}
-
-/// As [`replay`]. `request` is what an adjustment of format 2 is asked by now; the outcome was not recorded. `serves_as` is the node that
-/// other hosts, and servers of its kind, send to: format 2 does not name it.
-pub fn replay_adjusted<M>(
-    opened: Opened,
-    mut machine: M,
-    request: impl Fn(&[u8]) -> Option<M::Request>,
-    serves_as: Option<NodeId>,
-) -> io::Result<Replayed>
-where
-    M: Machine<Request: Clone + Debug + for<'de> Deserialize<'de>, Outcome: RecordedOutcome + Debug>,
-{
-    let Opened { mut records, version, .. } = opened;
-    let (mut steps, mut adjustments, mut scratch) = (0, 0, Vec::new());
-    let mut last = None;
+    let mut records = opened.records;
+    let (mut steps, mut scratch) = (0, Vec::new());
     let mut taken: Option<(Now, InputOf<M>, EffectsOf<M>, EffectsDigest)> = None;
     let end = loop {
         let entry = match next::<Entry<M::Request>>(&mut records)? {
@@ -115,14 +97,8 @@ where
         };
         match (entry, taken.take()) {
             (Entry::Input { now, input }, None) => {
-                let Some(mut input) = input.into_input() else { break End::Damaged };
-                if let (Input::Message { to, from: NodeId::Host(_) | NodeId::MetadataServer(_), .. }, Some(own)) =
-                    (&mut input, serves_as.filter(|_| version < VERSION))
-                {
-                    *to = own;
-                }
+                let Some(input) = input.into_input() else { break End::Damaged };
                 steps += 1;
-                last = Some(now);
                 let mut effects = EffectsOf::<M>::new();
                 machine.step(now, input.clone(), &mut effects);
                 machine.invariants();
@@ -135,17 +111,10 @@ where
                 break End::Differs(Box::new(Difference { step: steps, now, input, recorded, effects }));
             }
             (Entry::Effects(_), Some(_)) => {}
-            (Entry::Adjustment(bytes), None) => {
-                if let (Some(now), Some(request)) = (last, request(&bytes)) {
-                    adjustments += 1;
-                    let op = OpId::front_end(u64::MAX);
-                    machine.step(now, Input::Request { op, request }, &mut EffectsOf::<M>::new());
-                }
-            }
-            (Entry::Input { .. } | Entry::Adjustment(_), Some(_)) | (Entry::Effects(_), None) => break End::Damaged,
+            (Entry::Input { .. }, Some(_)) | (Entry::Effects(_), None) => break End::Damaged,
         }
     };
-    Ok(Replayed { steps, adjustments, end })
+    Ok(Replayed { steps, end })
 }
 
 fn next<T: for<'de> Deserialize<'de>>(records: &mut impl Read) -> io::Result<Read1<T>> {

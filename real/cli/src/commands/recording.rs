@@ -72,7 +72,7 @@ fn to_json(file: &ReplayedFile) -> serde_json::Value {
         "role": file.role,
         "build": file.build,
         "steps": file.replayed.steps,
-        "adjustments": file.replayed.adjustments,
+        "adjustments": 0,
         "end": end,
         "difference": difference,
     })
