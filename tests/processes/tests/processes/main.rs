@@ -24,7 +24,6 @@ mod leaving; // graceful disconnect of hosts
 mod library; // the client library: its examples, its deadlines, futures that are dropped
 mod links; // a device whose link to the others is cut and restored
 mod metadata_histories; // the history of operations on names through two mounts, while a metadata server is killed
-mod migration; // migration of volumes under load; the migrating process is killed
 mod mounted_files; // files, names and locks in two folders in which a file system is mounted
 mod mounts; // a file system in two folders, while mounts and metadata servers are killed or suspended
 mod nodes; // nodes that are killed or suspended, whose port is taken, or whose disk hangs

@@ -196,33 +196,6 @@ fn a_change_that_is_suspended_is_taken_over_and_what_it_says_on_waking_counts_no
 }
 
 #[test]
-fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
-    let array = up(&[]);
-    let (_host, other) = array.host();
-    let load = Load::start(Plan::of(&[&array.nbd(), &other]));
-    let mut seen = Vec::new();
-    for wished in ["draining", "reordering"].iter().cycle().take(6) {
-        load.go_on();
-        load.take_longest();
-        // Killed as soon as it has begun to drain hosts, or to change devices.
-        let mut child = begin_change(&array);
-        let state = if comes_to(&array, wished, &mut child) { wished } else { &"done" };
-        child.kill().expect("it can be killed");
-        child.wait().expect("it can be waited for");
-        seen.push(state);
-        array.await_status("the volume is healthy again", |status| status["volumes"][0]["state"] == "healthy");
-        println!("killed while {state}: the longest pause of a writer was {:?}", load.pause());
-    }
-    assert!(seen.contains(&&"draining") && seen.contains(&&"reordering"), "{seen:?}");
-    let mut record = load.stop();
-    record.verify(&other);
-    array.assert_sound("vol0");
-    // Whatever the ordering is now, it can be changed.
-    set_ordering(&array, "none");
-    record.verify(&other);
-}
-
-#[test]
 fn a_host_that_stands_still_is_waited_for_no_longer_than_its_lease() {
     let array = up(&[]);
     let (host, _) = array.host();
