@@ -2,7 +2,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Why a request failed.
@@ -19,7 +18,6 @@ pub const EIO: u32 = 5;
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
-const FLUSH: u16 = 3;
 const TRIM: u16 = 4;
 
 /// The time limit of a request; a test that reaches it has failed.
@@ -30,8 +28,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 pub struct Client {
     stream: TcpStream,
     next_cookie: u64,
-    /// The size of the export.
-    pub size: u64,
 }
 
 impl Client {
@@ -43,28 +39,14 @@ impl Client {
     /// Like [`Client::open`], but may fail.
     fn try_open(uri: &str) -> io::Result<Client> {
         let (address, export) = parts(uri);
-        let mut client = Client { stream: connect(address)?, next_cookie: 1, size: 0 };
+        let mut client = Client { stream: connect(address)?, next_cookie: 1 };
         let greeting = client.take(18)?;
         assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT", "this is not an NBD server");
-        let mut go = vec![0, 0, 0, 3];
-        go.extend(b"IHAVEOPT\0\0\0\x07");
-        go.extend((export.len() as u32 + 6).to_be_bytes());
-        go.extend((export.len() as u32).to_be_bytes());
-        go.extend(export.as_bytes());
-        go.extend([0, 0]);
-        client.stream.write_all(&go)?;
-        loop {
-            let head = client.take(20)?;
-            let body = client.take(u32::from_be_bytes(head[16..].try_into().expect("four bytes")) as usize)?;
-            match u32::from_be_bytes(head[12..16].try_into().expect("four bytes")) {
-                1 => return Ok(client),
-                3 if body[..2] == [0, 0] => {
-                    client.size = u64::from_be_bytes(body[2..10].try_into().expect("eight bytes"));
-                }
-                3 => {}
-                _ => return Err(io::Error::other(String::from_utf8_lossy(&body).into_owned())),
-            }
-        }
+        // The option that chooses an export by its name alone, which the server answers with the size and flags, or by closing.
+        let length = (export.len() as u32).to_be_bytes();
+        client.stream.write_all(&[b"\0\0\0\x03IHAVEOPT\0\0\0\x01", &length[..], export.as_bytes()].concat())?;
+        client.take(10)?;
+        Ok(client)
     }
 
     /// Reads, and waits for the reply.
@@ -85,12 +67,6 @@ impl Client {
         self.finish(cookie, 0).map(|_| ())
     }
 
-    /// Flushes, and waits for the reply.
-    pub fn flush(&mut self) -> Result<(), Refusal> {
-        let cookie = self.send(FLUSH, 0, 0, &[]).map_err(Refusal::Gone)?;
-        self.finish(cookie, 0).map(|_| ())
-    }
-
     /// Sends a read. Returns its cookie.
     pub fn send_read(&mut self, offset: u64, length: usize) -> io::Result<u64> {
         self.send(READ, offset, length as u32, &[])
@@ -99,12 +75,6 @@ impl Client {
     /// Sends a write. Returns its cookie.
     pub fn send_write(&mut self, offset: u64, data: &[u8]) -> io::Result<u64> {
         self.send(WRITE, offset, data.len() as u32, data)
-    }
-
-    /// Sends a write with only a part of its data, and closes the connection.
-    pub fn vanish_in_mid_write(mut self, offset: u64, length: u32, data: &[u8]) {
-        assert!(data.len() < length as usize, "a part, not all");
-        self.send(WRITE, offset, length, data).expect("the server still listens");
     }
 
     /// The cookie and error number of the next reply. The data of a successful read follow: get them with `take`.
@@ -124,14 +94,9 @@ impl Client {
     fn send(&mut self, command: u16, offset: u64, length: u32, data: &[u8]) -> io::Result<u64> {
         let cookie = self.next_cookie;
         self.next_cookie += 1;
-        let mut request = Vec::with_capacity(28 + data.len());
-        request.extend(0x2560_9513u32.to_be_bytes());
-        request.extend([0, 0]);
-        request.extend(command.to_be_bytes());
-        request.extend(cookie.to_be_bytes());
-        request.extend(offset.to_be_bytes());
-        request.extend(length.to_be_bytes());
-        request.extend(data);
+        let fixed =
+            [&0x2560_9513u32.to_be_bytes()[..], &[0, 0], &command.to_be_bytes(), &cookie.to_be_bytes()].concat();
+        let request = [&fixed[..], &offset.to_be_bytes(), &length.to_be_bytes(), data].concat();
         self.stream.write_all(&request)?;
         Ok(cookie)
     }
@@ -147,17 +112,8 @@ impl Client {
     }
 }
 
-/// Sends invalid or incomplete input, and closes the connection.
-pub fn send_garbage(address: &str, bytes: &[u8]) {
-    // The server may close the connection before all is sent.
-    let _ = match address.strip_prefix("unix:") {
-        Some(path) => UnixStream::connect(path).expect("a server listens").write_all(bytes),
-        None => connect(address).expect("a server listens").write_all(bytes),
-    };
-}
-
 /// Splits `nbd://HOST:PORT/EXPORT` into address and export.
-pub fn parts(uri: &str) -> (&str, &str) {
+fn parts(uri: &str) -> (&str, &str) {
     let rest = uri.strip_prefix("nbd://").expect("TCP is what the tests use");
     rest.split_once('/').expect("an export is named")
 }

@@ -9,6 +9,9 @@ const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 /// The longest pause if a device is taken out and returns at once: its return may cause a second pause of two heartbeats and a resend
 /// (docs/fault-model.md, Availability).
 const PAUSE_AND_RETURN_MAX: Duration = PAUSE_MAX.saturating_add(Duration::from_millis(1_250));
+const UNIT: u64 = 65_536;
+/// The time limit of a request that waits for a device.
+const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// Longer than any lease.
 const LONG: Duration = Duration::from_secs(3);
 
@@ -219,7 +222,6 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     let ring = array.devices_of("vol0");
     let group = [ring[0], ring[1]];
     let uri = array.nbd();
-    const UNIT: u64 = 65_536;
     let mut client = Client::open(&uri);
     for stripe in 0..6 {
         client.write(stripe * UNIT, &[stripe as u8 + 1; 4096]).expect("a write works");
@@ -366,4 +368,70 @@ fn after_a_suspension_of_everything_no_node_is_fenced_or_marked_out() {
         assert!(client.read(0, 4096).is_ok_and(|read| read == [2; 4096]), "no host was fenced: {}", host.log());
     }
     array.assert_sound("vol0");
+}
+
+#[test]
+fn only_requests_for_a_suspended_device_wait_until_it_is_marked_out() {
+    let array = Array::of_processes(&SMALL);
+    let content = noise(seed(), 8 * UNIT as usize);
+    let mut client = Client::open(&array.nbd());
+    client.write(0, &content).expect("a write works");
+    // The first stripe unit lies on the first device of the ring, the second unit on the second.
+    let device = array.devices_of("vol0")[0];
+    let pid = array.device_pid(device);
+    signal(pid, Signal::STOP);
+    let begun = Instant::now();
+    let waits = client.send_read(0, 4096).expect("it can be sent");
+    let goes = client.send_read(UNIT, 4096).expect("it can be sent");
+    let answered = client.reply().expect("an answer comes");
+    assert_eq!(answered, (goes, 0), "the request that needs no frozen device overtakes the one that does");
+    assert!(client.take(4096).expect("its data comes") == content[UNIT as usize..][..4096]);
+    let mut other = Client::open(&array.nbd());
+    for unit in [1, 2, 3] {
+        other.read(unit * UNIT, UNIT as usize).expect("other connections continue");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "no request waited: {:?}", begun.elapsed());
+    assert_eq!(client.reply().expect("an answer comes"), (waits, 0), "worked out from the others");
+    assert!(client.take(4096).expect("its data comes") == content[..4096]);
+    println!("what needs a frozen device waited {:?}", begun.elapsed());
+    assert!(begun.elapsed() < PAUSE_MAX, "{:?}", begun.elapsed());
+    signal(pid, Signal::CONT);
+    array.await_volume(0, "healthy");
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn without_redundancy_a_device_that_stays_silent_is_an_error_in_the_end_and_no_loss() {
+    let array = Array::of_processes(&[&SMALL[..], &["--layout", "raid0:5", "--unavailable", "fail"]].concat());
+    let mut client = Client::open(&array.nbd());
+    let content = noise(seed(), UNIT as usize);
+    client.write(0, &content).expect("a write works");
+    let device = array.devices_of("vol0")[0];
+    let pid = array.device_pid(device);
+    signal(pid, Signal::STOP);
+    let begun = Instant::now();
+    let write = client.send_write(0, &[0xaa; 8192]).expect("it can be sent");
+    let read = client.send_read(32_768, 4096).expect("it can be sent");
+    let mut answers = [client.reply().expect("an answer comes"), client.reply().expect("an answer comes")];
+    let waited = begun.elapsed();
+    answers.sort_unstable();
+    assert_eq!(answers, [(write, EIO), (read, EIO)]);
+    println!("a request waited {waited:?} for a device that stayed unavailable");
+    assert!(waited < REQUEST_LIMIT + Duration::from_secs(5), "{waited:?}");
+    let status = array.await_volume(0, "unavailable");
+    assert_eq!(status["volumes"][0]["missing_devices"], serde_json::json!([device]), "{status:#}");
+    assert_eq!(status["devices"][device]["member_state"], "unavailable", "{status:#}");
+    signal(pid, Signal::CONT);
+    array.await_volume(0, "healthy");
+    // The host learns of it slightly later than the monitor shows it.
+    let mut there = None;
+    wait_until("the host serves it", REQUEST_LIMIT, || {
+        there = client.read(0, content.len()).ok();
+        there.is_some()
+    });
+    let there = there.expect("it was read");
+    let old = there[..8192] == content[..8192];
+    assert!(old || there[..8192] == [0xaa; 8192], "the write that failed has happened, or it has not");
+    assert!(there[8192..] == content[8192..]);
+    assert!(client.read(0, content.len()).expect("a read works") == there, "and so it stays");
 }

@@ -39,7 +39,6 @@ mod recipes; // queues, lists and directories, while their device and the proces
 mod reconnects; // clients that reconnect while a device is suspended
 mod recording; // recordings of a device and a host, and their replay
 mod shards; // file systems with several metadata servers, one of which is killed under load
-mod strangers; // garbage on ports, clients that vanish, devices that are suspended
 mod stuck_mounts; // a mount that answers, and does not give back a lock
 mod supervised; // supervised commands: how they end, and that all their processes end with them
 mod transcripts; // pages with commands, what they say, and what they say about mistakes

@@ -76,16 +76,7 @@ fn a_client_that_reconnects_is_never_overtaken_by_its_own_older_writes() {
 
 #[test]
 fn a_client_that_reconnects_waits_no_longer_than_a_request_may_while_a_device_stands_still() {
-    let array = Array::of_processes(&[
-        "--layout",
-        "raid0:5",
-        "--size",
-        "64MiB",
-        "--volume",
-        "vol0:32MiB",
-        "--unavailable",
-        "fail",
-    ]);
+    let array = Array::of_processes(&[&SMALL[..], &["--layout", "raid0:5", "--unavailable", "fail"]].concat());
     let stopped = Stopped::new(array.first_device_pids()[0]);
     let mut client = Client::open(&array.nbd());
     let begun = Instant::now();
