@@ -1,7 +1,6 @@
-//! What a path is before it becomes a device: a disk, a partition, a loop device or a file; and what it contains (`foreign_signatures.rs`).
+//! What a path is before it becomes a device: a disk, a partition, a loop device or a file; and what it contains.
 
 use crate::failure::Failure;
-use crate::foreign_signatures;
 use braid_base::units::format_size;
 use braid_control::folder_around;
 use braid_fuse::MountPoint;
@@ -9,8 +8,9 @@ use braid_shell::file_behind;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -34,6 +34,13 @@ const SYSTEM_KINDS: [&str; 13] = [
 ];
 /// A folder for files in memory, which nobody names by mistake.
 const SHARED_MEMORY: &str = "/dev/shm";
+
+/// The program that knows the marks that users of disks leave on them, and how it ends if it finds those of several.
+const BLKID: &str = "/usr/sbin/blkid";
+const AMBIVALENT: i32 = 8;
+/// All users of disks leave their marks within so many bytes of the beginning or the end; the farthest are ZFS's labels.
+const MARKS_WITHIN: u64 = 512 << 10;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskFacts {
     pub path: PathBuf,
@@ -43,7 +50,7 @@ pub struct DiskFacts {
     pub size: u64,
     /// As its maker calls it, or the file behind a loop device.
     pub model: Option<String>,
-    /// What it contains, if that is known.
+    /// What it contains, if anything.
     pub content: Option<String>,
 }
 
@@ -77,7 +84,7 @@ impl DiskFacts {
             }
             let mut file = File::open(path)?;
             let size = file.seek(SeekFrom::End(0))?;
-            let content = foreign_signatures::content(path, &file, size)?;
+            let content = probed(path).or(data_of(&file, size)?);
             let (kind, model) = match metadata.file_type().is_block_device() {
                 true => block_device(metadata.rdev()),
                 false => ("file", None),
@@ -97,6 +104,30 @@ impl std::fmt::Display for DiskFacts {
         }
         content.as_ref().map_or(Ok(()), |content| write!(f, "; it contains {content}"))
     }
+}
+
+/// What `blkid` of util-linux finds on a disk; none if that is nothing, or there is no such program.
+fn probed(path: &Path) -> Option<String> {
+    let asked = Command::new(BLKID).args(["-p", "-o", "export", "--"]).arg(path).output().ok()?;
+    if asked.status.code() == Some(AMBIVALENT) {
+        return Some("marks of several file systems, partition tables or other users of disks".to_string());
+    }
+    let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::to_string);
+    let table = value("PTTYPE=").map(|kind| format!("a partition table ({kind})"));
+    value("TYPE=").map(|kind| format!("what `blkid` calls {kind}")).or(table)
+}
+
+/// Whether a disk of this size contains anything where marks are.
+fn data_of(file: &File, size: u64) -> std::io::Result<Option<String>> {
+    for start in [0, size.saturating_sub(MARKS_WITHIN)] {
+        let mut bytes = vec![0; MARKS_WITHIN.min(size) as usize];
+        file.read_exact_at(&mut bytes, start)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(Some("data of a kind that is not known".to_string()));
+        }
+    }
+    Ok(None)
 }
 
 /// Its kind and its model, as the system lists them.
@@ -220,6 +251,22 @@ mod tests {
         let found = names.each_ref().map(|name| DiskIdentity::of(name).expect("it is there"));
         assert!(found[0].overlaps(&found[1]) && DiskIdentity::of(Path::new("/nowhere")).is_none());
         names.iter().for_each(|name| std::fs::remove_file(name).expect("it is there"));
+    }
+
+    #[test]
+    fn data_is_found_at_both_ends_and_blank_disks_are_blank() {
+        let path = std::env::temp_dir().join(format!("braid-data-{}", std::process::id()));
+        for (kib, at, has_data) in
+            [(4096, 0, true), (4096, (4096 << 10) - 1, true), (4096, 2 << 20, false), (64, 100, true)]
+        {
+            let file = File::create(&path).expect("there is room");
+            file.set_len(kib << 10).expect("it grows");
+            assert_eq!(DiskFacts::of(&path).expect("it is a file").content, None);
+            file.write_all_at(b"x", at).expect("there is room");
+            let found = DiskFacts::of(&path).expect("it is a file").content;
+            assert_eq!(found.is_some(), has_data, "{kib} {at}: {found:?}");
+        }
+        std::fs::remove_file(path).expect("it is there");
     }
 
     #[test]

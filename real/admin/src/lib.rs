@@ -18,7 +18,6 @@
 //! | [`location`] | the devices and spares, what lies on a device, and where the bytes of a volume lie |
 //! | [`object_operations`] | operations on objects that take more than one request |
 //! | [`disk_facts`] | what a path is before it becomes a device |
-//! | `foreign_signatures` | what a disk contains, by the marks of other users of disks |
 //! | [`file_copy`] | copying files and trees |
 //! | [`held`] | running a command while something is held |
 //! | [`host_fencing`] | fencing hosts at somebody's word |
@@ -64,7 +63,6 @@ pub mod file_system_operations;
 pub mod file_system_status;
 pub mod file_systems;
 pub mod first_start;
-mod foreign_signatures;
 pub mod health;
 pub mod held;
 pub mod host_fencing;

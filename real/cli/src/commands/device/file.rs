@@ -150,7 +150,7 @@ pub fn array_id(text: &str) -> Result<ArrayId, String> {
         .ok_or_else(|| format!("'{text}' is not a UUID; `braid status` shows that of the array"))
 }
 
-/// Returns when the path may be overwritten: it contains nothing known but an old disk of its `own` array, or that was confirmed, by `yes` or
+/// Returns when the path may be overwritten: it contains nothing but an old disk of its `own` array, or that was confirmed, by `yes` or
 /// at the terminal.
 pub fn confirm_overwriting(
     path: Option<&Path>,
@@ -163,10 +163,11 @@ pub fn confirm_overwriting(
         return Ok(());
     }
     let mut facts = DiskFacts::of(path)?;
-    if let Ok(array) = DeviceFile::open_to_look(path).map(|disk| disk.superblock().array)
-        && own != Some(array)
-    {
-        facts.content = Some(format!("a disk of array {array}"));
+    match DeviceFile::open_to_look(path).map(|disk| disk.superblock().array) {
+        Ok(array) => facts.content = (own != Some(array)).then(|| format!("a disk of array {array}")),
+        // It is not overwritten in any case.
+        Err(failure) if failure.code == "device-in-use" => return Ok(()),
+        Err(_) => {}
     }
     if yes || facts.content.is_none() {
         braid_terminal::tell!("{facts}; it is overwritten");
