@@ -97,39 +97,33 @@ impl CreateOptions {
         })
     }
 
+    /// The options of `braid up` for these parameters, except volumes: the value that is asked for, and that of the creation.
+    pub(crate) fn options(&self, created: &Creation) -> [(&'static str, Option<String>, String); 10] {
+        let text = |value: Option<u16>| value.map(|value| value.to_string());
+        let (acquisition, division) = (created.lock_acquisition.name().to_string(), created.range_division.to_string());
+        let file_system = created.file_system.clone().unwrap_or_else(|| "no file system".to_string());
+        let lease = Duration::from_millis(created.lease_millis);
+        [
+            ("--devices", text(self.devices), created.devices.to_string()),
+            ("--size", self.size.map(exact_size), exact_size(created.size)),
+            ("--layout", self.layout.map(|layout| layout.to_string()), created.layout.clone()),
+            ("--unit", self.unit.map(exact_size), exact_size(created.unit)),
+            ("--fs", self.file_system.clone(), file_system),
+            ("--lock-servers", text(self.lock_servers), created.lock_servers.to_string()),
+            ("--lock-acquisition", self.lock_acquisition.map(|how| how.name().to_string()), acquisition),
+            ("--range-division", self.range_division.map(|how| how.to_string()), division),
+            ("--callbacks", self.callbacks.map(|which| which.to_string()), created.callbacks.to_string()),
+            ("--lease", self.lease.map(in_seconds), in_seconds(lease)),
+        ]
+    }
+
     /// The arguments that differ from those of the creation, each in words.
     pub fn differences(&self, created: &Creation) -> Vec<String> {
-        let differs = |asked: Option<String>, option: &str, created: String| {
+        let differs = |(option, asked, created): (&str, Option<String>, String)| {
             let asked = asked.filter(|asked| *asked != created)?;
             Some(format!("{option} {asked}, but the array was created with {created}"))
         };
-        let mut differences: Vec<String> = [
-            differs(self.devices.map(|n| n.to_string()), "--devices", created.devices.to_string()),
-            differs(self.size.map(exact_size), "--size", exact_size(created.size)),
-            differs(self.layout.map(|layout| layout.to_string()), "--layout", created.layout.clone()),
-            differs(self.unit.map(exact_size), "--unit", exact_size(created.unit)),
-            differs(
-                self.file_system.clone(),
-                "--fs",
-                created.file_system.clone().unwrap_or_else(|| "no file system".to_string()),
-            ),
-            differs(self.lock_servers.map(|n| n.to_string()), "--lock-servers", created.lock_servers.to_string()),
-            differs(
-                self.lock_acquisition.map(|how| how.name().to_string()),
-                "--lock-acquisition",
-                created.lock_acquisition.name().to_string(),
-            ),
-            differs(
-                self.range_division.map(|how| how.to_string()),
-                "--range-division",
-                created.range_division.to_string(),
-            ),
-            differs(self.callbacks.map(|which| which.to_string()), "--callbacks", created.callbacks.to_string()),
-            differs(self.lease.map(in_seconds), "--lease", in_seconds(Duration::from_millis(created.lease_millis))),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
+        let mut differences: Vec<String> = self.options(created).into_iter().filter_map(differs).collect();
         if self.volumes.is_empty() {
             return differences;
         }
@@ -137,7 +131,7 @@ impl CreateOptions {
             differences.extend(match created.volumes.iter().find(|(other, _)| other == name) {
                 None => Some(format!("--volume {name}, but the array was created without it")),
                 Some((_, size)) => {
-                    differs(Some(exact_size(*bytes)), &format!("--volume {name} with"), exact_size(*size))
+                    differs((&format!("--volume {name} with"), Some(exact_size(*bytes)), exact_size(*size)))
                 }
             });
         }
@@ -324,7 +318,7 @@ fn in_seconds(lease: Duration) -> String {
 /// Formats a size such that different sizes look different.
 fn exact_size(bytes: u64) -> String {
     let short = format_size(bytes);
-    if braid_base::units::parse_size(&short) == Ok(bytes) { short } else { format!("{bytes} bytes") }
+    if braid_base::units::parse_size(&short) == Ok(bytes) { short } else { format!("{bytes} B") }
 }
 
 #[cfg(test)]
@@ -368,7 +362,7 @@ mod tests {
             asked.differences(&creation),
             [
                 "--devices 7, but the array was created with 5",
-                "--size 8589938688 bytes, but the array was created with 8 GiB",
+                "--size 8589938688 B, but the array was created with 8 GiB",
                 "--layout raid1:2, but the array was created with raid5:4+1",
                 "--fs home, but the array was created with no file system",
                 "--lock-servers 2, but the array was created with 1",

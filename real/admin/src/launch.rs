@@ -41,7 +41,7 @@ impl Array {
         let mut command = Command::new(program);
         // What is asked for here needs no confirmation.
         command.args(["up", "--yes", "--json", "--port", &port.to_string(), "--dir"]).arg(self.control().place());
-        command.args(arguments(create)).env_remove("BRAID_ARRAY");
+        command.args(arguments(create)?).env_remove("BRAID_ARRAY");
         // Signals of this program's terminal are not for the array.
         command.process_group(0);
         Ok(start(command).await?.0)
@@ -98,25 +98,11 @@ impl Drop for Started {
 }
 
 /// The arguments of `braid up` for these parameters.
-fn arguments(create: &CreateOptions) -> Vec<String> {
-    let CreateOptions { devices, size, layout, unit, volumes, file_system, .. } = create;
-    let CreateOptions { lock_servers, lock_acquisition, range_division, callbacks, lease, .. } = create;
-    let mut arguments = Vec::new();
-    let mut push = |option: &str, value: Option<String>| {
-        arguments.extend(value.into_iter().flat_map(|value| [option.to_string(), value]));
-    };
-    push("--devices", devices.map(|devices| devices.to_string()));
-    push("--size", size.map(|size| size.to_string()));
-    push("--layout", layout.map(|layout| layout.to_string()));
-    push("--unit", unit.map(|unit| unit.to_string()));
-    push("--lock-servers", lock_servers.map(|servers| servers.to_string()));
-    push("--lock-acquisition", lock_acquisition.map(|how| how.name().to_string()));
-    push("--range-division", range_division.map(|how| how.to_string()));
-    push("--callbacks", callbacks.map(|which| which.to_string()));
-    push("--lease", lease.map(|lease| format!("{}ms", lease.as_millis())));
-    push("--fs", file_system.clone());
-    volumes.iter().for_each(|(name, size)| push("--volume", Some(format!("{name}:{size}"))));
-    arguments
+fn arguments(create: &CreateOptions) -> Result<Vec<String>, Failure> {
+    let options = create.options(&CreateOptions::default().creation()?).into_iter();
+    let volumes = create.volumes.iter().map(|(name, size)| ("--volume", Some(format!("{name}:{size}"))));
+    let asked = options.map(|(option, asked, _)| (option, asked)).chain(volumes);
+    Ok(asked.filter_map(|(option, asked)| Some([option.to_string(), asked?])).flatten().collect())
 }
 
 #[cfg(test)]
@@ -125,13 +111,13 @@ mod tests {
 
     #[test]
     fn parameters_become_arguments() {
-        assert_eq!(arguments(&CreateOptions::default()), [""; 0]);
+        assert_eq!(arguments(&CreateOptions::default()), Ok(Vec::new()));
         let create = CreateOptions {
             devices: Some(3),
             volumes: vec![("a".to_string(), 4096)],
             lease: Some(Duration::from_secs(1)),
             ..CreateOptions::default()
         };
-        assert_eq!(arguments(&create).join(" "), "--devices 3 --lease 1000ms --volume a:4096");
+        assert_eq!(arguments(&create).unwrap().join(" "), "--devices 3 --lease 1s --volume a:4096");
     }
 }
