@@ -93,8 +93,7 @@ commands! {
         Fs(fs::Command) => fs::Command::run,
         #[command(subcommand)]
         Device(device::Command) => device::Command::run,
-        #[command(subcommand)]
-        Object(object::Command) => object::run,
+        Object(object::Arguments) => object::run,
         #[command(subcommand)]
         Attr(attr::Command) => attr::run,
         #[command(subcommand)]

@@ -19,24 +19,29 @@ use std::time::Duration;
 ///
 /// A VALUE is text, except in these forms: `int:N` is a number in eight bytes, `hex:DIGITS` gives bytes in hexadecimal, `file:PATH` is the
 /// content of that file, and `-` is standard input. After `text:` all the rest is text.
-#[derive(clap::Subcommand)]
+#[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub enum Command {
+pub struct Arguments {
+    /// How long to wait for an answer of the device: 5s, 1m
+    #[arg(long, global = true, value_name = "SPAN", value_parser = span, default_value = "30s")]
+    timeout: Duration,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
     /// Create an empty object, and print its name
     Create {
         /// The device, such as 2; or the device and the object's number, such as 2:17
         #[arg(value_name = "PLACE[:NUMBER]", value_parser = new_object)]
         new: (ObjectSpace, Option<u64>),
-        #[command(flatten)]
-        trying: Trying,
     },
     /// Remove objects with their content
     Remove {
         /// The objects: DEVICE:NUMBER
         #[arg(value_name = "OBJECT", required = true)]
         objects: Vec<ObjectName>,
-        #[command(flatten)]
-        trying: Trying,
     },
     /// List the objects of a device
     List(List),
@@ -58,8 +63,6 @@ pub enum Command {
         offset: u64,
         #[command(flatten)]
         guarding: Guarding,
-        #[command(flatten)]
-        trying: Trying,
     },
     /// Write bytes at an object's end, and print their offset
     ///
@@ -72,8 +75,6 @@ pub enum Command {
         value: values::Written,
         #[command(flatten)]
         guarding: Guarding,
-        #[command(flatten)]
-        trying: Trying,
     },
     /// Truncate an object, or extend it with zeros that take no space
     Truncate {
@@ -82,16 +83,12 @@ pub enum Command {
         /// The new length, such as 0 or 64KiB
         #[arg(value_parser = size)]
         length: u64,
-        #[command(flatten)]
-        trying: Trying,
     },
     /// Show the lengths of objects
     Stat {
         /// The objects: DEVICE:NUMBER
         #[arg(value_name = "OBJECT", required = true)]
         objects: Vec<ObjectName>,
-        #[command(flatten)]
-        trying: Trying,
     },
     /// Do nothing: acknowledged writes are already durable
     ///
@@ -99,8 +96,6 @@ pub enum Command {
     Flush {
         /// The object: DEVICE:NUMBER
         object: ObjectName,
-        #[command(flatten)]
-        trying: Trying,
     },
 }
 
@@ -132,7 +127,7 @@ impl Default for Trying {
 }
 
 #[derive(clap::Args)]
-pub struct List {
+struct List {
     /// The device, such as 2
     place: ObjectSpace,
     /// Only objects after this number
@@ -141,12 +136,10 @@ pub struct List {
     /// The maximal number of objects
     #[arg(long, value_name = "COUNT")]
     limit: Option<u32>,
-    #[command(flatten)]
-    trying: Trying,
 }
 
 #[derive(clap::Args)]
-pub struct Read {
+struct Read {
     /// The object: DEVICE:NUMBER
     object: ObjectName,
     /// The offset of the first byte
@@ -158,26 +151,13 @@ pub struct Read {
     /// The form of output
     #[arg(long = "as", value_name = "KIND", default_value = "raw")]
     shown: As,
-    #[command(flatten)]
-    trying: Trying,
 }
 
 /// The most bytes that are printed in another form than raw.
 const SHOWN_MAX: u64 = 4 << 20;
 
-pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
-    let trying = match &command {
-        Command::Create { trying, .. }
-        | Command::Remove { trying, .. }
-        | Command::List(List { trying, .. })
-        | Command::Read(Read { trying, .. })
-        | Command::Write { trying, .. }
-        | Command::Append { trying, .. }
-        | Command::Truncate { trying, .. }
-        | Command::Stat { trying, .. }
-        | Command::Flush { trying, .. } => trying,
-    };
-    let array = trying.connect("object", common).await?;
+pub async fn run(Arguments { timeout, command }: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let array = Trying { timeout }.connect("object", common).await?;
     let outcome = execute(command, &array, common).await;
     array.close().await;
     outcome.map(|()| ExitCode::SUCCESS)
@@ -193,7 +173,7 @@ impl Trying {
 async fn execute(command: Command, array: &Array, common: &Common) -> Result<(), Failure> {
     let as_json = common.json;
     match command {
-        Command::Create { new: (place, number), .. } => {
+        Command::Create { new: (place, number) } => {
             let space = place.find(array, common).await?;
             let created = match number {
                 None => space.create().await,
@@ -203,7 +183,7 @@ async fn execute(command: Command, array: &Array, common: &Common) -> Result<(),
             let name = ObjectName { place, number };
             report::print(as_json, json!({"object": name.to_string()}), || format!("{name}\n"));
         }
-        Command::Remove { objects, .. } => {
+        Command::Remove { objects } => {
             for name in &objects {
                 name.find(array, common).await?.remove().await.map_err(|error| Failure::from(error).of(name))?;
             }
@@ -215,7 +195,7 @@ async fn execute(command: Command, array: &Array, common: &Common) -> Result<(),
             let object = arguments.object.find(array, common).await?;
             read(&object, &arguments, as_json).await.map_err(|failure| failure.of(&arguments.object))?;
         }
-        Command::Write { object: name, value, offset, guarding, .. } => {
+        Command::Write { object: name, value, offset, guarding } => {
             let object = name.find(array, common).await?;
             let mut from = value.open()?;
             let next = |most: usize| next_part(&mut *from, most);
@@ -224,7 +204,7 @@ async fn execute(command: Command, array: &Array, common: &Common) -> Result<(),
             let json = json!({"object": name.to_string(), "offset": offset, "written": bytes});
             report::print(as_json, json, String::new);
         }
-        Command::Append { object: name, value, guarding, .. } => {
+        Command::Append { object: name, value, guarding } => {
             let object = name.find(array, common).await?;
             let mut from = value.open()?;
             let next = |most: usize| next_part(&mut *from, most);
@@ -233,12 +213,12 @@ async fn execute(command: Command, array: &Array, common: &Common) -> Result<(),
             let json = json!({"object": name.to_string(), "offset": offset, "written": bytes});
             report::print(as_json, json, || format!("{offset}\n"));
         }
-        Command::Truncate { object: name, length, .. } => {
+        Command::Truncate { object: name, length } => {
             let object = name.find(array, common).await?;
             object.truncate(length).await.map_err(|error| Failure::from(error).of(&name))?;
             report::print(as_json, json!({"object": name.to_string(), "length": length}), String::new);
         }
-        Command::Stat { objects, .. } => {
+        Command::Stat { objects } => {
             let mut found = Vec::new();
             for name in &objects {
                 let stat =
@@ -255,7 +235,7 @@ async fn execute(command: Command, array: &Array, common: &Common) -> Result<(),
                 output::table(&found.iter().map(row).collect::<Vec<_>>())
             });
         }
-        Command::Flush { object: name, .. } => {
+        Command::Flush { object: name } => {
             name.find(array, common).await?.flush().await.map_err(|error| Failure::from(error).of(&name))?;
             report::print(as_json, json!({"object": name.to_string()}), String::new);
         }
@@ -273,7 +253,7 @@ fn beyond(name: &ObjectName, WriteFailure { written, failure }: WriteFailure) ->
 
 async fn list(arguments: List, array: &Array, common: &Common) -> Result<(), Failure> {
     let as_json = common.json;
-    let List { place, after, limit, .. } = arguments;
+    let List { place, after, limit } = arguments;
     let space = place.find(array, common).await?;
     let listed = object_operations::objects(&space, after, limit).await;
     let Listed { found: all, more } = listed.map_err(|failure| failure.of(&place))?;
