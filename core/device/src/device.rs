@@ -392,9 +392,12 @@ impl Device {
                 }
                 StoreEvent::Done { ticket, result } => match self.tickets.close(ticket) {
                     Ticket::Reserve => self.on_reserved(now, out),
-                    Ticket::Manage { host, ticket, answer } => {
-                        self.on_task_done(host, ticket, result.map(|()| answer), out);
-                    }
+                    Ticket::Change { host, ticket } => self.keep_end(host, ticket, result, out),
+                    Ticket::Manage { host, ticket, result: known } => match result {
+                        Ok(()) => self.answer(host, Reply::Managed { ticket, result: known }, out),
+                        // There is no room to keep the end of the task. Its host asks again.
+                        Err(_) => self.ignore(Ignored::InProgress, out),
+                    },
                     other => panic!("the store reported the end of {other:?}, which was not asked of it"),
                 },
             }

@@ -1,7 +1,6 @@
-//! The sessions of hosts: their leases at this device, the confirmations that the device owes them, and how their tasks ended.
+//! The sessions of hosts: their leases at this device, and the confirmations that the device owes them.
 
 use braid_base::{BlockRange, Generation, ObjectId, Time, limits};
-use braid_wire::{Failure, Managed};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -20,9 +19,6 @@ struct Session {
     settled: u64,
     /// Commits that are durable here and not yet confirmed to the host, by sequence.
     confirmed: Vec<u64>,
-    /// How its tasks from the settled mark on ended, by ticket. A late copy is answered so, and changes nothing: meanwhile another host may
-    /// have removed the object.
-    tasks: BTreeMap<u64, Result<Managed, Failure>>,
 }
 
 impl Session {
@@ -34,7 +30,6 @@ impl Session {
             restoring: VecDeque::new(),
             settled: 0,
             confirmed: Vec::new(),
-            tasks: BTreeMap::new(),
         }
     }
 }
@@ -60,8 +55,6 @@ const RESTORING_MAX: usize = 8;
 const RESTORES_FOR: Duration = Duration::from_secs(10);
 /// The most settled marks of hosts whose leases have ended. Those of the oldest hosts are forgotten first: most of these are fenced.
 const ENDED_MAX: usize = 1024;
-/// The most ends of one host's tasks that are remembered. The oldest are forgotten first: late copies of these came long ago.
-const TASKS_MAX: usize = 256;
 /// The most hosts that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
 
@@ -128,26 +121,8 @@ impl Sessions {
     pub fn settle(&mut self, host: Generation, sequence: u64) -> bool {
         let session = self.live.get_mut(&host).expect("it was just heard");
         let is_news = sequence > session.settled;
-        if is_news {
-            session.settled = sequence;
-            session.tasks = session.tasks.split_off(&sequence);
-        }
+        session.settled = session.settled.max(sequence);
         is_news
-    }
-
-    /// Notes how a task of the host has ended.
-    pub fn end_task(&mut self, host: Generation, ticket: u64, result: &Result<Managed, Failure>) {
-        if let Some(session) = self.live.get_mut(&host).filter(|session| ticket >= session.settled) {
-            session.tasks.insert(ticket, result.clone());
-            if session.tasks.len() > TASKS_MAX {
-                session.tasks.pop_first();
-            }
-        }
-    }
-
-    /// How a task of the host has ended. `None` if it has not.
-    pub fn ended_task(&self, host: Generation, ticket: u64) -> Option<&Result<Managed, Failure>> {
-        self.live.get(&host)?.tasks.get(&ticket)
     }
 
     /// Notes that the host has read or written, other than to restore.

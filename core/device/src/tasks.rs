@@ -3,12 +3,21 @@
 
 use crate::device::Device;
 use crate::tickets::Ticket;
-use braid_base::{BlockRange, DeviceId, Generation, MemberState, Now, ObjectId, Stamp};
+use braid_base::{BlockRange, DeviceId, Generation, MemberState, Now, ObjectId, Stamp, TransactionId};
 use braid_machine::{Effects, Ignored};
 use braid_ordering::Ordering;
-use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Reply, Task};
+use braid_wire::{Failure, Inspection, Managed, ObjectDescription, ObjectFailure, ObjectRefusal, Reply, Task};
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
+
+/// Refusals of tasks, and what they are kept as. Any other one is kept as the last.
+const REFUSALS: [(Failure, ObjectFailure); 5] = [
+    (Failure::NoSuchObject, ObjectFailure::NoSuchObject),
+    (Failure::ObjectExists, ObjectFailure::ObjectExists),
+    (Failure::NoSpace, ObjectFailure::NoSpace),
+    (Failure::Malformed, ObjectFailure::Malformed),
+    (Failure::InUse, ObjectFailure::Busy),
+];
 
 /// How a task is executed.
 #[derive(Clone, Debug)]
@@ -40,18 +49,27 @@ impl Device {
         if self.tickets.has_task(host, ticket) {
             return self.ignore(Ignored::InProgress, out);
         }
-        if let Some(result) = self.sessions.ended_task(host, ticket).cloned() {
+        // A late copy changes nothing: meanwhile another host may have removed the object.
+        if let Some(answer) = self.store.ended(TransactionId { host, sequence: ticket }) {
+            let refusal = |kept: ObjectRefusal| {
+                let of = REFUSALS.iter().find(|(_, failure)| *failure == kept.failure);
+                of.map_or(Failure::InUse, |(refusal, _)| *refusal)
+            };
+            let result = answer.map(|_| Managed::Done).map_err(refusal);
             return self.answer(host, Reply::Managed { ticket, result }, out);
         }
-        let plan = match self.plan(now, host, task) {
-            Plan::Answer(result) => return self.on_task_done(host, ticket, result, out),
-            plan => plan,
+        let changes = changes_objects(&task);
+        let plan = self.plan(now, host, task);
+        let own = match &plan {
+            Plan::Answer(result) if changes => return self.keep_end(host, ticket, result.clone().map(|_| ()), out),
+            Plan::Answer(result) => {
+                return self.answer(host, Reply::Managed { ticket, result: result.clone() }, out);
+            }
+            Plan::Flush(answer) if !changes => {
+                self.tickets.open(Ticket::Manage { host, ticket, result: Ok(answer.clone()) })
+            }
+            _ => self.tickets.open(Ticket::Change { host, ticket }),
         };
-        let (plan, answer) = match plan {
-            Plan::Flush(answer) => (Plan::Flush(Managed::Done), answer),
-            plan => (plan, Managed::Done),
-        };
-        let own = self.tickets.open(Ticket::Manage { host, ticket, answer });
         match plan {
             Plan::Answer(_) => unreachable!("dealt with above"),
             Plan::Flush(_) => self.store.flush(own, out),
@@ -142,18 +160,18 @@ impl Device {
         self.monitor.own_state() == Some(coordinated)
     }
 
-    /// A task has ended. Changes are executed once; a list may be read again.
-    pub(crate) fn on_task_done(
-        &mut self,
-        host: Generation,
-        ticket: u64,
-        result: Result<Managed, Failure>,
-        out: &mut Effects,
-    ) {
-        if matches!(result, Ok(Managed::Done) | Err(_)) {
-            self.sessions.end_task(host, ticket, &result);
-        }
-        self.answer(host, Reply::Managed { ticket, result }, out);
+    /// A task that changes an object has ended. It is executed once, also if this device restarts: so its end is kept before it is
+    /// answered.
+    pub(crate) fn keep_end(&mut self, host: Generation, ticket: u64, result: Result<(), Failure>, out: &mut Effects) {
+        let kept_as = |failure| {
+            let of = REFUSALS.iter().find(|(refusal, _)| *refusal == failure);
+            ObjectRefusal { command: 0, failure: of.map_or(ObjectFailure::Busy, |(_, kept)| *kept) }
+        };
+        let answer = result.map(|()| Vec::new()).map_err(kept_as);
+        let (name, settled) =
+            (TransactionId { host, sequence: ticket }, self.sessions.settled(host).unwrap_or_default());
+        let own = self.tickets.open(Ticket::Manage { host, ticket, result: result.map(|()| Managed::Done) });
+        self.store.keep(own, name, settled, answer, out);
     }
 
     /// True if a transaction on this object is undecided here in which `device` has no vote, because it has been out
@@ -203,6 +221,12 @@ impl Device {
         let all = own.into_iter().chain(self.store.counters());
         Inspection { counters: all.map(|(name, value)| (name.to_string(), value)).collect() }
     }
+}
+
+/// True if a task creates, changes or removes an object.
+fn changes_objects(task: &Task) -> bool {
+    use Task::{CreateObject, RemoveObject, ResizeObject, SetOrdering};
+    matches!(task, CreateObject { .. } | SetOrdering { .. } | ResizeObject { .. } | RemoveObject { .. })
 }
 
 /// True if an object may consist of these blocks: the store numbers chunks with 32 bits.

@@ -2,7 +2,7 @@
 //! follows it.
 
 use braid_base::{Generation, TransactionId};
-use braid_wire::{Managed, Step};
+use braid_wire::{Failure, Managed, Step};
 use std::collections::BTreeMap;
 
 /// What follows when a store operation is done.
@@ -14,8 +14,10 @@ pub(crate) enum Ticket {
     Reserve,
     /// Continue with a watcher of an attribute.
     ReadWatched { host: Generation, ticket: u64 },
-    /// Answer a task so, if it has succeeded.
-    Manage { host: Generation, ticket: u64, answer: Managed },
+    /// Keep how a task that changes an object has ended.
+    Change { host: Generation, ticket: u64 },
+    /// Answer a task so.
+    Manage { host: Generation, ticket: u64, result: Result<Managed, Failure> },
     /// Adopt the new membership.
     Adopt,
 }
@@ -62,8 +64,11 @@ impl Tickets {
 
     /// True if the store is executing this task of the host.
     pub fn has_task(&self, host: Generation, ticket: u64) -> bool {
-        let is_it =
-            |held: &Ticket| matches!(held, Ticket::Manage { host: h, ticket: t, .. } if (*h, *t) == (host, ticket));
-        self.pending.values().any(is_it)
+        self.pending.values().any(|held| match held {
+            Ticket::Change { host: h, ticket: t } | Ticket::Manage { host: h, ticket: t, .. } => {
+                (*h, *t) == (host, ticket)
+            }
+            _ => false,
+        })
     }
 }

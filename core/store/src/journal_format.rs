@@ -111,7 +111,7 @@ pub(crate) enum Record {
     },
     /// A request for objects was executed.
     Objects(Executed),
-    /// Snapshot: answers to a host's requests.
+    /// Snapshot: answers to a host's requests. Also how a task has ended.
     Answers {
         host: Generation,
         settled: u64,

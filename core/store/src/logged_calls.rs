@@ -4,8 +4,10 @@ use crate::StoreEvent;
 use crate::ctx::Ctx;
 use crate::journal_format::Record;
 use braid_base::{BlockRange, Clock, Membership, ObjectId, TransactionId};
+use braid_journal::{AnswerRoom, bytes_max, over_len};
 use braid_ordering::Ordering;
-use braid_wire::{Failure, ObjectDescription};
+use braid_wire::{Failure, ObjectAnswer, ObjectDescription, encode_answer};
+use bytes::Bytes;
 
 impl Ctx<'_> {
     /// See [`Storage::commit`](crate::Storage::commit).
@@ -28,6 +30,22 @@ impl Ctx<'_> {
         }
         self.journal.then.events.push(event);
         self.linger(false);
+    }
+
+    /// See [`Storage::keep`](crate::Storage::keep).
+    pub fn keep(&mut self, ticket: u64, name: TransactionId, settled: u64, answer: &ObjectAnswer) {
+        let answer = Bytes::from(encode_answer(answer));
+        let length = over_len(1) + answer.len() as u64;
+        let kept = self.kept_room(self.state.merging_needs()) + 2 * length;
+        let room = self.state.answers.room(name.host, (1, answer.len()), bytes_max(self.journal.capacity()));
+        // The answers of a fenced host are forgotten already.
+        if room != AnswerRoom::Enough || self.state.is_fenced(name.host) || !self.has_room(length, false, kept) {
+            return self.end(ticket, Err(Failure::Busy));
+        }
+        let kept = vec![(name.sequence, answer.clone())];
+        self.journal.note(&Record::Answers { host: name.host, settled, kept });
+        self.state.answers.keep(name, settled, answer);
+        self.end(ticket, Ok(()));
     }
 
     pub fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64) {

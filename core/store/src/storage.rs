@@ -6,7 +6,7 @@ use braid_base::{BlockRange, Clock, DeviceId, Generation, Level, Membership, Now
 use braid_blocks::Piece;
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_ordering::Ordering;
-use braid_wire::{ObjectDescription, ObjectRequest};
+use braid_wire::{ObjectAnswer, ObjectDescription, ObjectRequest};
 use std::fmt::Debug;
 
 /// Durable blocks by object, with intents. Requests are answered by events ([`Storage::pop_event`]). They are ignored before
@@ -64,6 +64,13 @@ pub trait Storage: CloneStorage + Debug {
     ) -> bool;
     /// Executes commands that only read. Event: `ObjectsRead`.
     fn read_objects(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects);
+    /// How a request of a host has ended; none if it may still be executed.
+    fn ended(&self, _name: TransactionId) -> Option<ObjectAnswer> {
+        None
+    }
+    /// Keeps how a request of a host has ended, for as long as the answers of [`Storage::execute`] are kept. Event: `Done`, with `Busy`
+    /// if there is no room.
+    fn keep(&mut self, ticket: u64, name: TransactionId, settled: u64, answer: ObjectAnswer, out: &mut Effects);
     /// Creates an object. Its first `absent` blocks are absent until they are written, because other devices hold what belongs there; the
     /// others are holes. Event: `Done`.
     fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects);

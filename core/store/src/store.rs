@@ -20,7 +20,7 @@ use braid_journal::{Known, SECTOR, first_batch};
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_objects::Procedure;
 use braid_ordering::Ordering;
-use braid_wire::{ObjectDescription, ObjectRequest};
+use braid_wire::{ObjectAnswer, ObjectDescription, ObjectFailure, ObjectRefusal, ObjectRequest, decode_answer};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -325,6 +325,19 @@ impl Storage for Store {
 
     fn settle(&mut self, host: Generation, sequence: u64) {
         self.with(|serving| serving.settle(host, sequence));
+    }
+
+    fn ended(&self, name: TransactionId) -> Option<ObjectAnswer> {
+        match self.state()?.answers.get(name) {
+            Known::No => None,
+            Known::Answer(answer) => decode_answer(&answer).ok(),
+            // Its host does not wait for it.
+            Known::Over => Some(Err(ObjectRefusal { command: 0, failure: ObjectFailure::Busy })),
+        }
+    }
+
+    fn keep(&mut self, ticket: u64, name: TransactionId, settled: u64, answer: ObjectAnswer, out: &mut Effects) {
+        self.note(None, out, |ctx| ctx.keep(ticket, name, settled, &answer));
     }
 
     fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects) {

@@ -183,6 +183,10 @@ impl Storage for ModelStorage {
         self.access(Access::ReadObjects { ticket, answer }, command, out);
     }
 
+    fn keep(&mut self, ticket: u64, _: TransactionId, _: u64, _: ObjectAnswer, _: &mut Effects) {
+        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
+    }
+
     fn create_object(&mut self, ticket: u64, _: ObjectDescription, _: u64, _: &mut Effects) {
         self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
     }
