@@ -41,7 +41,8 @@ pub enum ListError {
 impl From<RecordError> for ListError {
     fn from(error: RecordError) -> ListError {
         match error {
-            RecordError::Damaged => ListError::Damaged,
+            // There was no format before the first.
+            RecordError::Damaged | RecordError::OlderFormat { .. } => ListError::Damaged,
             RecordError::NewerFormat { found } => ListError::NewerFormat { found },
             RecordError::Disk(error) => ListError::Disk(error),
         }

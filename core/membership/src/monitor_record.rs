@@ -22,6 +22,10 @@ pub enum MonitorError {
     Damaged,
     #[error("the monitor's record has format {found}, which this release does not know: run a newer release")]
     NewerFormat { found: u32 },
+    #[error(
+        "the monitor's record has format {found}, which this release no longer reads: open the array with the release before first"
+    )]
+    OlderFormat { found: u32 },
     #[error("the monitor's disk is that of array {found}")]
     OtherArray { found: ArrayId },
     /// At least half of the devices that were heard have adopted later epochs than the record's.
@@ -46,6 +50,7 @@ impl From<RecordError> for MonitorError {
         match error {
             RecordError::Damaged => MonitorError::Damaged,
             RecordError::NewerFormat { found } => MonitorError::NewerFormat { found },
+            RecordError::OlderFormat { found } => MonitorError::OlderFormat { found },
             RecordError::Disk(error) => MonitorError::Disk(error),
         }
     }
@@ -121,7 +126,6 @@ const _: () = assert!(
 );
 
 const FORMAT_OF_FIRST_LEVEL: u32 = 4;
-const OLDEST_FORMAT: u32 = 3;
 
 const IN: u32 = 1;
 const RETURNING: u32 = 2;
@@ -139,6 +143,7 @@ impl TwoCopyRecord for Recorded {
     const MAGIC: [u8; 8] = *b"BraidMon";
     /// Format 3 did not name answered requests. Earlier ones are no longer read.
     const FORMAT: u32 = FORMAT_OF_FIRST_LEVEL + (Level::KNOWN.0 - Level::FIRST.0) as u32;
+    const OLDEST: u32 = 3;
     const COPY_BYTES: usize = 64 << 10;
 
     fn format(&self) -> u32 {
@@ -198,9 +203,6 @@ impl TwoCopyRecord for Recorded {
     }
 
     fn take(format: u32, from: &mut &[u8]) -> Option<Recorded> {
-        if format < OLDEST_FORMAT {
-            return None;
-        }
         let mut recorded = take_membership(from)?;
         for member in &recorded.membership.members {
             let disk = DiskId(from.try_get_u64_le().ok()?);
@@ -356,7 +358,7 @@ mod tests {
         let older = &bytes[..bytes.len() - 4];
         let mut from = older;
         assert_eq!((Recorded::take(3, &mut from), from.len()), (Some(recorded), 0));
-        assert_eq!((Recorded::take(2, &mut &older[..]), Recorded::take(4, &mut &older[..])), (None, None));
+        assert_eq!(Recorded::take(4, &mut &older[..]), None);
     }
 
     #[test]

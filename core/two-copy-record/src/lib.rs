@@ -31,6 +31,8 @@ pub trait TwoCopyRecord: Clone + Default + PartialEq {
     const MAGIC: [u8; 8];
     /// The newest format that this release knows.
     const FORMAT: u32;
+    /// The oldest format that this release reads.
+    const OLDEST: u32 = 1;
     /// Bytes of a copy: a multiple of 512, at least the largest record plus [`TwoCopyRecord::EXTRA_BYTES`].
     const COPY_BYTES: usize;
     /// Bytes of a copy that are not available to the record.
@@ -57,6 +59,8 @@ pub enum RecordError {
     Damaged,
     #[error("it has format {found}, which this release does not know: use a newer release")]
     NewerFormat { found: u32 },
+    #[error("it has format {found}, which this release no longer reads: open it with the release before first")]
+    OlderFormat { found: u32 },
     #[error(transparent)]
     Disk(DiskError),
 }
@@ -231,6 +235,9 @@ fn decode<R: TwoCopyRecord>(copy: &[u8]) -> Result<(u64, R), RecordError> {
     if found > R::FORMAT {
         return Err(RecordError::NewerFormat { found });
     }
+    if found < R::OLDEST {
+        return Err(RecordError::OlderFormat { found });
+    }
     let length = from.get_u32_le() as usize * WORD_BYTES;
     // A count of writes never gets there: only a forged record has such a number, and no number would be left for the next one.
     let sequence = Some(from.get_u64_le()).filter(|sequence| *sequence <= SEQUENCE_MAX).ok_or(RecordError::Damaged)?;
@@ -387,11 +394,13 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_by_name() {
-        let mut copy = encode(1, &numbers(&[])).to_vec();
-        copy[8] = 9;
-        seal(&mut copy);
-        assert_eq!(read(&[copy, vec![0; COPY]].concat()), Err(RecordError::NewerFormat { found: 9 }));
+    fn a_format_that_is_not_read_is_refused_by_name() {
+        for (found, error) in [(9, RecordError::NewerFormat { found: 9 }), (0, RecordError::OlderFormat { found: 0 })] {
+            let mut copy = encode(1, &numbers(&[])).to_vec();
+            copy[8] = found;
+            seal(&mut copy);
+            assert_eq!(read(&[copy, vec![0; COPY]].concat()), Err(error));
+        }
     }
 
     fn seal(copy: &mut [u8]) {

@@ -160,6 +160,9 @@ pub fn look_at_state(
         Some(Err(error @ MonitorError::NewerFormat { .. })) => {
             return Err(Failure::failed("newer-format", error.to_string()).of(path.display()));
         }
+        Some(Err(error @ MonitorError::OlderFormat { .. })) => {
+            return Err(Failure::failed("older-format", error.to_string()).of(path.display()));
+        }
         Some(Err(error)) => bad("monitor-state-damaged", error.to_string()),
     })
 }

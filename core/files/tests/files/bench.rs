@@ -4,7 +4,7 @@ pub use crate::server::FILE_SYSTEM;
 use crate::server::{SERVER, Server};
 use crate::volume::{Volume, VolumeHost};
 pub use braid_base::limits::Settings;
-pub use braid_base::{Clock, FileSystemId, Generation, InodeId, NodeId, Now, Rng, Time, VolumeId};
+pub use braid_base::{Clock, Generation, InodeId, NodeId, Now, Rng, Time, VolumeId};
 pub use braid_files::{FileClient, FileClientConfig};
 pub use braid_machine::{
     ArrayRequest, Effect, FileHandle, FilesError, FilesRequest, FilesSuccess, HostEffects, HostError, HostOutcome,
