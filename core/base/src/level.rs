@@ -18,9 +18,9 @@ impl Level {
     /// The lowest level that this release serves: that of the release before.
     pub const LOWEST: Level = Level(if Level::KNOWN.0 > 1 { Level::KNOWN.0 - 1 } else { 1 });
 
-    /// True if this release can serve an array of this level.
-    pub fn is_served(self) -> bool {
-        (Level::LOWEST..=Level::KNOWN).contains(&self)
+    /// The level after this one.
+    pub fn next(self) -> Level {
+        Level(self.0.saturating_add(1))
     }
 
     /// True for the first level, which is not written down.

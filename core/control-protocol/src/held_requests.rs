@@ -1,7 +1,7 @@
 //! The requests of a host that wait because their volume is on hold. A hold ends when the host adopts the volume's new description, or is
 //! told that the volume has been deleted.
 
-use braid_base::{Now, Time, VolumeId};
+use braid_base::{Level, Now, Time, VolumeId};
 use braid_machine::{
     ArrayRequest, HostEffects, HostError, HostInput, HostMachine, HostOutcome, HostRequest, Input, JobRequest, Machine,
     NoDisk, OpId,
@@ -66,6 +66,10 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
                 self.host.step(now, Input::Request { op, request }, out);
             }
         }
+    }
+
+    fn level(&self) -> Level {
+        self.host.level()
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -15,7 +15,7 @@ pub const SCHEMA_KNOWN: u64 = schema_of(Level::KNOWN);
 
 /// The schema of a description at a level. A release that does not know the level does not read it.
 pub(crate) const fn schema_of(level: Level) -> u64 {
-    SCHEMA_OF_GROWTH + (level.0 - Level::FIRST.0) as u64
+    SCHEMA_OF_GROWTH + level.0.saturating_sub(Level::FIRST.0) as u64
 }
 
 /// Why bytes can't be read.

@@ -469,7 +469,7 @@ impl Machine for Device {
     }
 
     fn level(&self) -> Level {
-        self.store.level().max(self.monitor.level())
+        self.store.durable_level().max(self.monitor.level())
     }
 
     fn deadline(&self) -> Option<Time> {

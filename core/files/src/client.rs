@@ -3,7 +3,9 @@
 use crate::handles::Handles;
 use crate::shard::ShardClient;
 use braid_base::limits::{self, Settings};
-use braid_base::{BlockRange, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, ShardId, Time, VolumeId};
+use braid_base::{
+    BlockRange, FileSystemId, Generation, InodeId, Level, NodeId, Now, ObjectId, ShardId, Time, VolumeId,
+};
 use braid_machine::{
     ArrayRequest, Effect, FileHandle, FilesError, FilesRequest, FilesSuccess, HostEffects, HostError, HostOutcome,
     HostRequest, HostSuccess, Input, Machine, MountRequest, NoDisk, OpId,
@@ -365,6 +367,10 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
         }
         self.wake(now);
         self.run_until_idle(now, out);
+    }
+
+    fn level(&self) -> Level {
+        self.host.level()
     }
 
     fn deadline(&self) -> Option<Time> {

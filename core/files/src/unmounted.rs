@@ -1,6 +1,6 @@
 //! A host that has no file system mounted, for front ends that do not know: it refuses their operations on files.
 
-use braid_base::{Now, Time};
+use braid_base::{Level, Now, Time};
 use braid_machine::{
     FilesError, HostEffects, HostError, HostOutcome, HostRequest, Input, Machine, MountRequest, NoDisk,
 };
@@ -19,6 +19,10 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
             Ok(input) => self.0.step(now, input, out),
             Err((op, _)) => out.reply(op, Err(HostError::Files(FilesError::NotMounted))),
         }
+    }
+
+    fn level(&self) -> Level {
+        self.0.level()
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -7,7 +7,7 @@ use crate::object_requests::RequestContent;
 use crate::range_locks::{Locks, PROGRAMS, RangeLocks};
 use crate::requests::DeviceRequests;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, VolumeId};
+use braid_base::{DeviceId, Generation, Level, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, VolumeId};
 use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
@@ -606,6 +606,10 @@ impl Machine for Host {
         }
         self.take_turns(now, out);
         self.go_on_disconnecting(now, out);
+    }
+
+    fn level(&self) -> Level {
+        self.monitor.level()
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -29,7 +29,7 @@ use crate::{
     Effect, Effects, HostEffects, HostError, HostInput, HostOutcome, HostRequest, Ignored, Input, Machine, NoDisk,
     OneDisk, OpId, Part, Patience, VolumeRequest,
 };
-use braid_base::{BLOCK_BYTES, NodeId, Now, Time, VolumeId};
+use braid_base::{BLOCK_BYTES, Level, NodeId, Now, Time, VolumeId};
 use braid_wire::Message;
 use flights::{Flights, Landed};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -381,6 +381,10 @@ where
         while let Some(next) = self.inputs.pop_front() {
             self.process(now, next, out);
         }
+    }
+
+    fn level(&self) -> Level {
+        self.host.level()
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -98,10 +98,11 @@ impl Hosts {
         self.known.keys().map(|host| NodeId::Host(*host)).chain(servers)
     }
 
-    /// The live hosts whose programs do not know `level`, and how many lock servers do not.
-    pub fn older_than(&self, level: Level) -> (Vec<Generation>, u16) {
+    /// The live hosts whose programs do not know `level`, and how many of the lock servers do not that were heard lately.
+    pub fn older_than(&self, level: Level, now: Time) -> (Vec<Generation>, u16) {
         let hosts = self.known.iter().filter(|(_, host)| host.knows < level).map(|(host, _)| *host);
-        let lock_servers = self.lock_servers.values().filter(|(_, knows)| *knows < level).count();
+        let lately = |heard: Time| now.since(heard) <= LOCK_SERVER_SILENT_MAX;
+        let lock_servers = self.lock_servers.values().filter(|(heard, knows)| *knows < level && lately(*heard)).count();
         (hosts.take(limits::FENCED_MAX).collect(), lock_servers as u16)
     }
 

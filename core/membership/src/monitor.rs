@@ -116,7 +116,12 @@ impl Monitor {
 
     /// The programs that keep the level from being raised.
     pub fn older_programs(&self) -> OlderPrograms {
-        OlderPrograms::find(Level(self.level().0 + 1), self.membership(), &self.devices, &self.hosts)
+        OlderPrograms::find(
+            (self.level().next(), self.watch.last_step()),
+            self.membership(),
+            &self.devices,
+            &self.hosts,
+        )
     }
 
     /// The highest stamp clock known to be accepted, as far as this monitor has heard since its start.
@@ -242,6 +247,8 @@ impl Monitor {
             return self.ignore(Ignored::NotStarted, out);
         }
         match (from, command) {
+            // Its program may not read what the others write. It gets no lease, and does not count as heard.
+            (_, MonitorCommand::Renew { knows, .. }) if knows < self.level() => self.ignore(Ignored::NotForUs, out),
             (
                 NodeId::Device(device),
                 MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps, knows },

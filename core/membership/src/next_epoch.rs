@@ -42,7 +42,9 @@ impl Monitor {
         if has_heard_all {
             self.draft(now, &mut next).appoint_recovery_coordinators();
         }
-        let is_same_table = next.owners == self.record.durable().owners;
+        let recorded = self.record.durable();
+        // Devices adopt the epoch in which the level rose: so a record from before is known to be old.
+        let is_same_table = (&next.owners, next.level) == (&recorded.owners, recorded.level);
         let membership = &mut next.membership;
         let changed = !is_same_table || (&membership.members, &membership.fence) != (&durable.members, &durable.fence);
         if changed {

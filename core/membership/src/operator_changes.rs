@@ -5,12 +5,12 @@ use crate::hosts::Hosts;
 use crate::monitor_record::Recorded;
 use crate::record_draft::Draft;
 use crate::slot_record::{CHANGES_MAX, Change};
-use braid_base::{DeviceId, DiskId, Generation, Level, MemberState, Membership, limits};
+use braid_base::{DeviceId, DiskId, Generation, Level, MemberState, Membership, Time, limits};
 use braid_wire::{AdminError, Administration};
 use std::collections::BTreeMap;
 
-/// The programs that do not know a level, or have not said so since the monitor's start. A device that is out counts when it returns: it is
-/// refused then.
+/// The programs that do not know a level. A device that is in or returns counts until it has said that it does. One that is out does not
+/// count: if its program does not know the level when it is heard again, it gets no lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OlderPrograms {
     pub devices: Vec<DeviceId>,
@@ -21,14 +21,14 @@ pub struct OlderPrograms {
 
 impl OlderPrograms {
     pub(crate) fn find(
-        level: Level,
+        (level, now): (Level, Time),
         membership: &Membership,
         devices: &BTreeMap<DeviceId, Device>,
         hosts: &Hosts,
     ) -> OlderPrograms {
         let is_older = |device: &DeviceId| devices.get(device).is_none_or(|known| known.last_report.knows < level);
         let serving = membership.devices(|member_state| member_state != MemberState::Out);
-        let (hosts, lock_servers) = hosts.older_than(level);
+        let (hosts, lock_servers) = hosts.older_than(level, now);
         OlderPrograms { devices: serving.filter(is_older).collect(), hosts, lock_servers }
     }
 }
@@ -110,8 +110,8 @@ impl Draft<'_> {
             }
             Administration::RaiseLevel { level } if level <= self.next.level => {}
             Administration::RaiseLevel { level } => {
-                let older = OlderPrograms::find(level, &self.next.membership, self.devices, self.hosts);
-                let is_next = level.0 == self.next.level.0 + 1 && level <= Level::KNOWN;
+                let older = OlderPrograms::find((level, self.now), &self.next.membership, self.devices, self.hosts);
+                let is_next = level == self.next.level.next() && level <= Level::KNOWN;
                 if !is_next || older != OlderPrograms::default() {
                     let OlderPrograms { devices, hosts, lock_servers } = older;
                     return Err(AdminError::LevelUnknown { devices, hosts, lock_servers });

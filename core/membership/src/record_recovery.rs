@@ -8,7 +8,7 @@ use crate::monitor_record::Recorded;
 use crate::owners::Owners;
 use crate::slot_record::{Change, Slot};
 use crate::{MonitorError, monitor_record};
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState, Membership};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Level, MemberState, Membership};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The new record's epoch is this far above the highest one found. The lost monitor may have told hosts of epochs that no device adopted,
@@ -23,6 +23,8 @@ pub struct DeviceTestimony {
     pub disk: DiskId,
     /// The membership that it adopted last; none if it never adopted one.
     pub membership: Option<Membership>,
+    /// The level that its superblock has.
+    pub level: Level,
 }
 
 /// What is known, and what the operator accepts.
@@ -35,6 +37,8 @@ pub struct Evidence {
     pub heard: Vec<DeviceTestimony>,
     /// An epoch that each device is known to have had, from older copies of the record or from what the monitor showed.
     pub lived_by: BTreeMap<DeviceId, Epoch>,
+    /// The level that the array's description has.
+    pub level: Level,
     /// Devices that the operator gives up. Their disks are never let in again.
     pub without: BTreeSet<DeviceId>,
     /// Above the generation of every host that was ever started. All hosts below are fenced, since the lost monitor may have fenced any of
@@ -203,7 +207,8 @@ pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> 
     let left_out = evidence.without.iter().copied().filter(|device| slots.contains_key(device)).collect();
     // All hosts are fenced, so no file system has an owner.
     let owners = Owners::none_as_of(epoch);
-    let recorded = Recorded { slots, owners, ..Recorded::of(evidence.array, membership) };
+    let level = evidence.heard.iter().map(|heard| heard.level).fold(evidence.level, Level::max);
+    let recorded = Recorded { slots, owners, level, ..Recorded::of(evidence.array, membership) };
     Ok(RecoveredRecord { recorded, newest: newest.epoch, left_out })
 }
 

@@ -14,7 +14,7 @@
 
 use crate::check::Purpose;
 use crate::server::{MetadataServer, MetadataServerConfig};
-use braid_base::{Epoch, FileSystemId, Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
+use braid_base::{Epoch, FileSystemId, Generation, Level, Membership, NodeId, Now, Ownership, Time, VolumeId};
 use braid_machine::on_volume::{OnVolume, OnVolumeOutcome, OnVolumeRequest, Window};
 use braid_machine::{
     ArrayRequest, Effect, Effects, EffectsOf, FilesError, HostEffects, HostError, HostInput, HostMachine, HostOutcome,
@@ -314,6 +314,14 @@ impl<H: HostMachine> Machine for MetadataNode<H> {
         self.take_answer(now, out);
     }
 
+    fn level(&self) -> Level {
+        match &self.stage {
+            Stage::TakesOver { host, .. } | Stage::Ended { host, .. } => host.level(),
+            Stage::Owns(on_volume) => on_volume.level(),
+            Stage::Between => unreachable!("a step ends with a stage"),
+        }
+    }
+
     fn deadline(&self) -> Option<Time> {
         match &self.stage {
             Stage::TakesOver { host, again_at, .. } => host.deadline().into_iter().chain(*again_at).min(),
@@ -341,6 +349,10 @@ impl<H: Machine> Machine for Started<H> {
         if !matches!(input, Input::Start) {
             self.0.step(now, input, out);
         }
+    }
+
+    fn level(&self) -> Level {
+        self.0.level()
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -60,8 +60,10 @@ struct HomeBlock {
 #[derive(Clone, Debug)]
 pub(crate) struct Compaction {
     superblock: Superblock,
-    /// The level of the next superblock.
-    level: Level,
+    /// The level that the superblock is to have.
+    wanted_level: Level,
+    /// The level of the superblock that this checkpoint writes: of both copies.
+    written_level: Level,
     phase: Phase,
     /// Blocks yet to be written, by place.
     home: BTreeMap<u64, HomeBlock>,
@@ -83,7 +85,8 @@ impl Compaction {
     pub fn new(superblock: Superblock) -> Compaction {
         Compaction {
             superblock,
-            level: superblock.level,
+            wanted_level: superblock.level,
+            written_level: superblock.level,
             phase: Phase::Idle,
             home: BTreeMap::new(),
             homing: BTreeMap::new(),
@@ -94,13 +97,13 @@ impl Compaction {
         }
     }
 
-    /// The next superblock has at least this level. It is written soon.
+    /// The superblock is to have at least this level: the next checkpoint writes it, and begins soon.
     pub fn raise_level(&mut self, level: Level) {
-        self.level = self.level.max(level);
+        self.wanted_level = self.wanted_level.max(level);
     }
 
     /// The level of the durable superblock.
-    pub fn level(&self) -> Level {
+    pub fn durable_level(&self) -> Level {
         self.superblock.level
     }
 
@@ -117,7 +120,7 @@ impl Compaction {
     /// says. Returns true if it begins.
     pub fn begin_if_due(&mut self, ctx: &mut Ctx) -> bool {
         let merging_wanted = ctx.slots.is_merging_wanted && ctx.state.object_index.pending() > 0;
-        let due = ctx.journal.wants_checkpoint() || merging_wanted || self.level > self.superblock.level;
+        let due = ctx.journal.wants_checkpoint() || merging_wanted || self.wanted_level > self.superblock.level;
         if !due || self.phase != Phase::Idle || ctx.journal.flight().is_some() {
             return false;
         }
@@ -134,6 +137,7 @@ impl Compaction {
 
     fn freeze(&mut self, phase: Phase, state: &mut State) {
         self.phase = phase;
+        self.written_level = self.wanted_level;
         self.home = homeless(state);
         state.map.freeze();
         state.object_index.freeze();
@@ -309,7 +313,7 @@ impl Compaction {
 
     fn next_superblock(&self, journal: &Journal) -> Superblock {
         let (tail_offset, tail_sequence) = journal.snapshot_start();
-        let (checkpoint, level) = (self.superblock.checkpoint + 1, self.level);
+        let (checkpoint, level) = (self.superblock.checkpoint + 1, self.written_level);
         Superblock { checkpoint, level, tail_offset, tail_sequence, ..self.superblock }
     }
 

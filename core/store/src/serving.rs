@@ -102,9 +102,9 @@ impl Serving {
         deadlines.into_iter().flatten().min()
     }
 
-    /// See [`Storage::level`](crate::Storage::level).
-    pub fn level(&self) -> Level {
-        self.queues.compaction.level()
+    /// See [`Storage::durable_level`](crate::Storage::durable_level).
+    pub fn durable_level(&self) -> Level {
+        self.queues.compaction.durable_level()
     }
 
     /// See [`Storage::forget`](crate::Storage::forget).

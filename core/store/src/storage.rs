@@ -113,7 +113,7 @@ pub trait Storage: CloneStorage + Debug {
     /// The array has this level: the superblock is written in its format, and what only that format allows is written after that.
     fn raise_level(&mut self, _level: Level, _out: &mut Effects) {}
     /// The level of the superblock that is durable.
-    fn level(&self) -> Level {
+    fn durable_level(&self) -> Level {
         Level::FIRST
     }
     /// The number of slots that can't be written, and whether there are so many that the disk is about to fail.

@@ -414,13 +414,13 @@ impl Storage for Store {
     }
 
     fn raise_level(&mut self, level: Level, out: &mut Effects) {
-        if level > Storage::level(self) {
+        if level > self.durable_level() {
             self.act(None, out, |queues, _| queues.raise_level(level));
         }
     }
 
-    fn level(&self) -> Level {
-        self.serving().map_or(Level::FIRST, Serving::level)
+    fn durable_level(&self) -> Level {
+        self.serving().map_or(Level::FIRST, Serving::durable_level)
     }
 
     fn bad_slots(&self) -> (u32, bool) {

@@ -136,13 +136,15 @@ impl Superblock {
     pub fn read(start: &[u8]) -> Result<Superblock, StoreError> {
         let copies = [Superblock::decode(start, 0), Superblock::decode(start, PAGE)];
         match copies {
+            // A newer release was about to write both: what followed is not known here.
+            [Err(newer @ StoreError::NewerFormat { .. }), _] | [_, Err(newer @ StoreError::NewerFormat { .. })] => {
+                Err(newer)
+            }
             [Ok(first), Ok(second)] if second.checkpoint > first.checkpoint => Ok(second),
             [Ok(first), _] => Ok(first),
             [_, Ok(second)] => Ok(second),
             // The most specific error is returned.
             [Err(first), Err(second)] => Err(match (&first, &second) {
-                (StoreError::NewerFormat { .. }, _) => first,
-                (_, StoreError::NewerFormat { .. }) => second,
                 (StoreError::OlderFormat { .. }, _) => first,
                 (_, StoreError::OlderFormat { .. }) => second,
                 (StoreError::SuperblockDamaged, _) => first,

@@ -11,7 +11,7 @@
 //!
 //! The node that makes a connection says it first, and sends no frame before the answer. All numbers are little endian.
 
-use crate::frame::{MAGIC as FRAME_MAGIC, VERSION, VERSION_LOWEST, WireError};
+use crate::frame::{MAGIC as FRAME_MAGIC, VERSION, VERSION_LOWEST, VERSION_OF_LEVELS, WireError};
 use braid_base::checksum::crc32c;
 use braid_base::{ArrayId, Level};
 use bytes::{Buf, BufMut, Bytes};
@@ -67,6 +67,13 @@ pub enum Disagreement {
     },
 }
 
+impl Disagreement {
+    /// The level of the array has risen above what the peer knows.
+    pub fn risen(knows: Level, level: Level) -> Disagreement {
+        Disagreement::TheyAreOld { release: "at the other end".to_string(), knows, level }
+    }
+}
+
 impl Hello {
     /// That of this release, in an array of this level.
     pub fn ours(array: ArrayId, level: Level) -> Hello {
@@ -111,7 +118,10 @@ impl Hello {
         if bytes[..known] == FRAME_MAGIC[..known] && bytes[..known] != MAGIC[..known] {
             // Up to version 15, a connection begins with a frame.
             let Some(version) = bytes.get(4..6) else { return Ok(None) };
-            return Err(WireError::Version { version: u16::from_le_bytes([version[0], version[1]]), features: 0 });
+            return Err(match u16::from_le_bytes([version[0], version[1]]) {
+                version @ ..VERSION_OF_LEVELS => WireError::Version { version, features: 0 },
+                _ => WireError::BadValue { what: "hello" },
+            });
         }
         if bytes[..known] != MAGIC[..known] {
             return Err(WireError::NotBraid);

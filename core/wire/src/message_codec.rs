@@ -5,7 +5,7 @@ use crate::administration::*;
 use crate::any::{Any, Source};
 use crate::codec::{Reader, Wire, Writer};
 use crate::files::*;
-use crate::frame::{VERSION_LOWEST, VERSION_OF_LEVELS, WireError};
+use crate::frame::{VERSION_OF_LEVELS, WireError};
 use crate::locking::*;
 use crate::message::*;
 use crate::monitoring::*;
@@ -723,8 +723,9 @@ impl Encoded for FileError {
     }
 }
 
-/// The version of what journals keep, and of what one server passes to another that may be of the release before.
-const KEPT: u16 = VERSION_LOWEST;
+/// The version of what journals keep, and of what one server passes to another within a message: it has no version of its own. It stays, until
+/// the values name theirs.
+const KEPT: u16 = VERSION_OF_LEVELS;
 
 /// A value that no frame surrounds: the length of its description, the description, the payload.
 fn encode_alone(value: &impl Wire) -> Vec<u8> {

@@ -52,6 +52,7 @@ impl DeviceFacts {
             device: self.id,
             disk: facts.superblock.disk,
             membership: facts.view.membership.clone(),
+            level: facts.superblock.level,
         })
     }
 
@@ -246,6 +247,7 @@ pub fn plan(
         devices: description.devices.iter().map(|entry| (DeviceId(entry.id), entry.disk)).collect(),
         heard: devices.iter().filter_map(DeviceFacts::testimony).collect(),
         lived_by: lived_by(folder, shown, description, copies)?,
+        level: description.level,
         without,
         hosts_below: Generation(last_generation.saturating_add(1)),
     };

@@ -23,10 +23,14 @@ impl Array {
     }
 
     /// Raises the level of the array to the next one. No program of the release before can serve it, or be served, from then on. Returns
-    /// the level, which is the same as before if this release knows no higher one. Errors: `older-programs`, `not-up`, `no-monitor`.
+    /// the level, which is the same as before if this release knows no higher one. Errors: `older-programs`, `release-too-old`, `not-up`, `no-monitor`.
     pub async fn finish_upgrade(&self) -> Result<Level, Failure> {
-        let before = self.upgrade().await?.level;
-        let level = Level(before.0 + 1).min(Level::KNOWN.max(before));
+        let report = self.upgrade().await?;
+        let (before, level) = (report.level, report.next().unwrap_or(report.level));
+        if level > Level::KNOWN {
+            let message = format!("this release does not know level {level}: finish the upgrade with the new release");
+            return Err(Failure::failed("release-too-old", message));
+        }
         self.with_host("upgrade finish", async |session| {
             if level > before {
                 administer(session.client(), Administration::RaiseLevel { level }).await?;

@@ -60,7 +60,7 @@ pub struct UpgradeReport {
 impl UpgradeReport {
     /// The next level, if this release or the monitor's knows one.
     pub fn next(&self) -> Option<Level> {
-        Some(Level(self.level.0 + 1)).filter(|next| *next <= Level::KNOWN.max(self.knows))
+        Some(self.level.next()).filter(|next| *next <= Level::KNOWN.max(self.knows))
     }
 
     /// True if the level can be raised.

@@ -11,7 +11,7 @@ use crate::routes::Side;
 use crate::stream::Stream;
 use braid_base::{Level, NodeId, limits};
 use braid_wire::frame::VERSION;
-use braid_wire::{Frame, Hello, Message};
+use braid_wire::{Disagreement, Frame, Hello, Message};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -108,14 +108,15 @@ impl Connection {
         };
         match (&stream, &origin) {
             // Both ends are of this release.
-            (Stream::Pipe(_), _) => _ = outbox.agree(VERSION),
+            (Stream::Pipe(_), _) => _ = outbox.agree(VERSION, Level::KNOWN),
             (Stream::Socket(_), Origin::Made { .. }) => outbox.say_hello(),
             (Stream::Socket(_), Origin::Accepted { .. }) => {}
         }
         let due = Due::new(&account);
         let (unread, asked, spoke, held) = (None, None, false, None);
-        // A node that connects has to identify itself.
-        let receiving = matches!(origin, Origin::Accepted { .. }).then_some((now, 0));
+        // A node that connects has to identify itself, and one that is connected to has to answer our hello.
+        let receiving =
+            (!matches!(stream, Stream::Pipe(_)) || matches!(origin, Origin::Accepted { .. })).then_some((now, 0));
         Connection {
             name,
             stream,
@@ -187,15 +188,16 @@ impl Connection {
         if self.side() == Side::Accepted {
             self.outbox.say_hello();
         }
-        let agreed = ours.agree(theirs).map_err(|why| Ended::Refused(why.into()));
+        let agreed = ours.agree(theirs);
         if let Ok(version) = &agreed {
-            let (sent, lost) = self.outbox.agree(*version);
+            let (sent, lost) = self.outbox.agree(*version, theirs.knows);
             add(&counters.dropped_full, lost);
             self.asked = (sent > 0).then_some(now);
         }
         // If they don't agree, the peer learns from our hello why.
-        self.flush(counters)?;
-        agreed.map(drop)
+        let flushed = self.flush(counters);
+        agreed.map_err(|why| Ended::Refused(why.into()))?;
+        flushed.map(drop)
     }
 
     /// Writes as much of the outbox as the socket accepts. If that is not all, the connection is put into its list when it accepts more.
@@ -395,8 +397,11 @@ impl Connection {
         self.last_read
     }
 
-    /// Fails if the connection has been silent for too long, or is no longer wanted.
-    pub fn check(&self, now: Instant) -> Result<(), Ended> {
+    /// Fails if the connection has been silent for too long, is no longer wanted, or if the peer does not know the level of the array.
+    pub fn check(&self, now: Instant, level: Level) -> Result<(), Ended> {
+        if let Some(knows) = self.outbox.known_level().filter(|knows| *knows < level) {
+            return Err(Ended::Refused(Disagreement::risen(knows, level).into()));
+        }
         if let Origin::Made { ended } = &self.origin
             && ended.is_closed()
         {
@@ -433,7 +438,8 @@ impl Connection {
     pub fn end(self) {
         if let Origin::Made { ended } = self.origin {
             // The connector may have ended.
-            let _ = ended.send(self.spoke || self.asked.is_none());
+            let is_greeted = self.outbox.known_level().is_some();
+            let _ = ended.send(self.spoke || (is_greeted && self.asked.is_none()));
         }
     }
 }

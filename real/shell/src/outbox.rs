@@ -1,6 +1,7 @@
 //! The outbox of a connection: frames that wait to be written. It is bounded, and writes many frames at a time.
 
 use crate::budget::{Account, Charge};
+use braid_base::Level;
 use braid_wire::{EncodedFrame, Frame, Hello};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
@@ -17,14 +18,14 @@ enum Greeting {
     /// The peer has not said hello; ours is this. These frames, of so many bytes, wait until it is known in which version they are to be
     /// encoded.
     Awaited { ours: Hello, waiting: Vec<Frame>, bytes: usize },
-    /// Both speak this version.
-    Over { version: u16 },
+    /// Both speak this version, and the peer knows this level.
+    Over { version: u16, knows: Level },
 }
 
 /// The result of pushing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The frame is in the outbox, behind others.
+    /// The frame waits, behind others or for the hello of the peer.
     Behind,
     /// The frame is in the outbox, which was empty.
     First,
@@ -58,32 +59,35 @@ impl Outbox {
         Some(ours)
     }
 
-    /// Adds our hello, with which all begins.
+    /// Adds our hello, with which all begins. It is short, and nothing can be said without it.
     pub fn say_hello(&mut self) {
         if let Some(head) = self.hello().map(Hello::encode) {
-            let _ = self.push_encoded(EncodedFrame { head, payload: Vec::new() });
+            self.charge.resize(self.bytes() + head.len());
+            self.parts.push_back(head);
         }
     }
 
-    /// Both speak this version. Returns how many of the frames that waited are in the outbox now, and how many had no room.
-    pub fn agree(&mut self, version: u16) -> (usize, usize) {
-        let before = std::mem::replace(&mut self.greeting, Greeting::Over { version });
-        let Greeting::Awaited { waiting, .. } = before else { return (0, 0) };
+    /// Both speak this version, and the peer knows this level. Returns how many of the frames that waited are in the outbox now, and how
+    /// many had no room.
+    pub fn agree(&mut self, version: u16, knows: Level) -> (usize, usize) {
+        let before = std::mem::replace(&mut self.greeting, Greeting::Over { version, knows });
+        let Greeting::Awaited { waiting, bytes, .. } = before else { return (0, 0) };
+        self.charge.resize(self.bytes() - bytes);
         let lost = waiting.iter().filter(|frame| !self.push_encoded(frame.encode_as(version))).count();
         (waiting.len() - lost, lost)
     }
 
+    /// The highest level that the peer knows, once it has said hello.
+    pub fn known_level(&self) -> Option<Level> {
+        match &self.greeting {
+            Greeting::Over { knows, .. } => Some(*knows),
+            Greeting::Awaited { .. } => None,
+        }
+    }
+
     /// Adds a frame.
     pub fn push(&mut self, frame: Frame) -> Pushed {
-        let version = match &mut self.greeting {
-            Greeting::Over { version } => *version,
-            Greeting::Awaited { waiting, bytes, .. } => {
-                *bytes += frame.encode().len();
-                let has_room = *bytes <= OUTBOX_BYTES_MAX;
-                waiting.extend(has_room.then_some(frame));
-                return if has_room { Pushed::Behind } else { Pushed::Full };
-            }
-        };
+        let Greeting::Over { version, .. } = self.greeting else { return self.push_early(frame) };
         let first = self.is_empty();
         match self.push_encoded(frame.encode_as(version)) {
             false => Pushed::Full,
@@ -92,11 +96,29 @@ impl Outbox {
         }
     }
 
+    /// Lets a frame wait until it is known in which version to encode it.
+    fn push_early(&mut self, frame: Frame) -> Pushed {
+        let length = frame.encode().len();
+        if !self.has_room(length) {
+            return Pushed::Full;
+        }
+        self.charge.resize(self.bytes() + length);
+        if let Greeting::Awaited { waiting, bytes, .. } = &mut self.greeting {
+            *bytes += length;
+            waiting.push(frame);
+        }
+        Pushed::Behind
+    }
+
+    fn has_room(&self, length: usize) -> bool {
+        self.bytes() + length <= OUTBOX_BYTES_MAX && self.account.has_room_for(length)
+    }
+
     /// Returns false if there is no room.
     #[must_use]
     fn push_encoded(&mut self, frame: EncodedFrame) -> bool {
         let length = frame.len();
-        if self.bytes() + length > OUTBOX_BYTES_MAX || !self.account.has_room_for(length) {
+        if !self.has_room(length) {
             return false;
         }
         self.charge.resize(self.bytes() + length);
@@ -150,7 +172,7 @@ impl Outbox {
 mod tests {
     use super::*;
     use crate::budget::Budget;
-    use braid_base::{ArrayId, Level};
+    use braid_base::ArrayId;
     use proptest::prelude::*;
 
     fn frame(head: Vec<u8>, payload: Vec<Vec<u8>>) -> EncodedFrame {

@@ -269,7 +269,7 @@ impl Transport {
         more |= !later.is_empty();
         self.taken = taken;
         if now >= self.next_patrol {
-            self.patrol(now);
+            self.patrol(now, level);
         }
         more | self.bury()
     }
@@ -311,7 +311,7 @@ impl Transport {
     }
 
     /// Ends the connections of peers that are silent or too slow, and releases memory that is not needed.
-    fn patrol(&mut self, now: Instant) {
+    fn patrol(&mut self, now: Instant, level: Level) {
         self.routes.look(now);
         let is_late = now.saturating_duration_since(self.next_patrol) >= PATROL_LATE;
         self.next_patrol = now + PATROL_EVERY;
@@ -330,7 +330,7 @@ impl Transport {
                 // The owner of the route may have fallen silent.
                 connection.wake();
             }
-            self.ended.extend(connection.check(now).err().map(|how| (*number, how)));
+            self.ended.extend(connection.check(now, level).err().map(|how| (*number, how)));
         }
     }
 

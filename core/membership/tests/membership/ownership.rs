@@ -122,12 +122,14 @@ fn a_rebuilt_record_has_no_owner_and_no_earlier_request_finds_what_it_names() {
         device: DeviceId(number),
         disk: braid_base::DiskId(number.into()),
         membership: Some(membership.clone()),
+        level: Level::FIRST,
     });
     let evidence = Evidence {
         array: config(5).array,
         devices: ALL.into_iter().map(|number| (DeviceId(number), None)).collect(),
         heard: heard.to_vec(),
         lived_by: BTreeMap::new(),
+        level: Level::FIRST,
         without: BTreeSet::new(),
         hosts_below: Generation(40),
     };

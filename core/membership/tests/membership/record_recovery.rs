@@ -107,7 +107,12 @@ impl History {
 
     /// The disk of a device with this epoch.
     fn says(&self, device: DeviceId, epoch: Epoch) -> DeviceTestimony {
-        DeviceTestimony { device, disk: DiskId(device.0.into()), membership: self.decided.get(&epoch).cloned() }
+        DeviceTestimony {
+            device,
+            disk: DiskId(device.0.into()),
+            membership: self.decided.get(&epoch).cloned(),
+            level: Level::FIRST,
+        }
     }
 
     fn lives_by(&self, device: DeviceId) -> Epoch {
@@ -121,6 +126,7 @@ impl History {
             devices: self.adopted.keys().map(|device| (*device, Some(DiskId(device.0.into())))).collect(),
             heard: self.adopted.keys().map(|device| self.says(*device, self.lives_by(*device))).collect(),
             lived_by: BTreeMap::new(),
+            level: Level::FIRST,
             without: BTreeSet::new(),
             hosts_below: Generation(LAST_HOST + 9),
         }
@@ -335,7 +341,8 @@ fn an_empty_disk_that_waits_outside_is_let_in() {
     assert_eq!(history.bench.member_state(2), MemberState::Out);
     let mut evidence = history.evidence();
     evidence.devices.insert(DeviceId(2), Some(DiskId(77)));
-    evidence.heard[2] = DeviceTestimony { device: DeviceId(2), disk: DiskId(77), membership: None };
+    evidence.heard[2] =
+        DeviceTestimony { device: DeviceId(2), disk: DiskId(77), membership: None, level: Level::FIRST };
     let record = recover(&evidence).expect("all are heard");
     let mut bench = Bench::on(config(DEVICES), record.disk_image());
     bench.disks.insert(DeviceId(2), DiskId(77));

@@ -56,7 +56,7 @@ fn lock_servers_get_changes_while_they_are_heard() {
 }
 
 #[test]
-fn the_level_is_raised_when_all_programs_know_it_and_a_refusal_names_the_others() {
+fn a_refusal_to_raise_the_level_names_the_programs_that_do_not_know_it() {
     let mut bench = Bench::new();
     let all = [nodes(&[0, 1, 2, 3, 4], &[7, 8]), vec![lock_server(0)]].concat();
     let level = Level(Level::KNOWN.0 + 1);
