@@ -20,6 +20,7 @@ pub mod memory_disk;
 pub mod network;
 pub mod places;
 pub mod queue;
+pub mod registry;
 pub mod trace;
 pub mod world;
 
@@ -31,5 +32,6 @@ pub use faults::{Budget, CutShape, Damageable, Fault, FaultKind, FaultOptions};
 pub use memory_disk::MemoryDisk;
 pub use network::{Network, NetworkCounts, NetworkOptions, Verdict};
 pub use queue::EventQueue;
+pub use registry::{Arrived, LATEST, Operation, Registry, RegistryAnswer, RegistryCall, RegistryPath};
 pub use trace::Trace;
 pub use world::{Bound, Suspension, World, WorldEvent};
