@@ -87,6 +87,9 @@ impl ArraySnapshot {
 
 /// The interval of snapshots.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Progress is reported twice a second. What is left when a device is first seen may be that old: over a shorter time than this the rate
+/// would be wrong.
+const RATE_OVER_MIN: u64 = 2_000;
 /// How long a followed device may be out before following fails.
 const OUT_MAX: Duration = Duration::from_secs(60);
 
@@ -240,9 +243,12 @@ impl FollowedDevice {
         self.ended.map_or(self.begun.elapsed(), |ended| ended - self.begun)
     }
 
-    /// Restored bytes per second, without the time in which the device was awaited; none if that is unknown.
+    /// Restored bytes per second, without the time in which the device was awaited; none if that is unknown, or if following began when
+    /// the device was almost in.
     pub fn bytes_per_second(&self) -> Option<u64> {
-        let millis = self.until?.checked_sub(self.from?).filter(|millis| *millis > 0)?;
+        // The monitor knows when the device began to return, and when it was in.
+        let least = if self.from == self.returned { 1 } else { RATE_OVER_MIN };
+        let millis = self.until?.checked_sub(self.from?).filter(|millis| *millis >= least)?;
         u64::try_from(u128::from(self.restored()) * 1000 / u128::from(millis)).ok()
     }
 
@@ -300,5 +306,24 @@ impl FollowedDevice {
 
     fn has_gone(&self) -> bool {
         self.out.is_some_and(|since| since.elapsed() > OUT_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_comes_late_tells_no_rate() {
+        let followed = |from, until| {
+            let mut device = FollowedDevice::new(DeviceCondition::Healthy);
+            device.first = Some(Healing { left: Some(64 << 20), ..Healing::default() });
+            (device.returned, device.from, device.until) = (Some(1_000), Some(from), Some(until));
+            device.bytes_per_second()
+        };
+        assert_eq!(followed(9_990, 10_000), None, "what was left may have been restored before");
+        assert_eq!(followed(6_000, 10_000), Some(16 << 20));
+        assert_eq!(followed(1_000, 1_500), Some(128 << 20), "all of it was followed");
+        assert_eq!(followed(1_000, 1_000), None);
     }
 }
