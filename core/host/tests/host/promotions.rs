@@ -29,8 +29,17 @@ fn the_first_program_that_promotes_keeps_its_share_and_the_second_gives_it_up() 
         let op = ask(&mut stage, LockMode::Shared, None);
         locked(&mut stage, op).expect("it is free").0
     });
+    let done = |stage: &mut Stage, request: RangesRequest| {
+        let op = stage.ask(request);
+        stage.outcome(op) == Some(Ok(HostSuccess::Done))
+    };
+    assert!(done(&mut stage, RangesRequest::Confirm { lock: shares[1] }), "it is answered at once");
     let first = ask(&mut stage, LockMode::Exclusive, Some(shares[0]));
     assert_eq!(locked(&mut stage, first), None);
+    assert!(
+        done(&mut stage, RangesRequest::AwaitRecall { lock: shares[1] }),
+        "that left no listener, which took the recall"
+    );
     let second = ask(&mut stage, LockMode::Exclusive, Some(shares[1]));
     let (lock, kept) = locked(&mut stage, first).expect("the second has given up its share");
     assert!(kept && locked(&mut stage, second).is_none());
