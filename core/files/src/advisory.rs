@@ -13,13 +13,16 @@
 //! What another host wants is given back as soon as no owner here has it: those that wait for it queue behind the other host. So each host has
 //! its turn.
 //!
-//! A lock that does not wait is refused if another owner has it. If another host only keeps it, that gives it back first: so such a lock may
-//! take a few messages, and the time of two repetitions at most. An exclusive lock over shared ones of the same owner that does not wait is
-//! granted over them, or refused: they stay.
+//! Owners that have nothing are granted locks in the order in which they ask. An owner that has something waits for locks alone, and passes
+//! requests that wait: one of these may wait for what it has. So there is no deadlock that would be none without the order. A lock that does
+//! not wait passes them, too: it is refused if another owner has some of it. If another host only keeps that, it gives it back first: this takes
+//! a few messages, and the time of two repetitions at most.
 //!
-//! One limit remains: an exclusive lock that may wait gives shared ones of the same owner up first, so that two owners who both want that do
-//! not wait for each other. If its wait ends, the shared one is asked for again before that is told. In between another owner may have had the
-//! bytes.
+//! An exclusive lock over shared ones of the same owner keeps them while it waits. A request that would wait for an
+//! owner of this host which waits for its own owner, perhaps through others, is refused. Of two hosts the server knows this if both upgrade bytes that they share.
+//!
+//! A request that passed another one may have been granted by what the host kept, and then the server grants the other one as well. So before
+//! an owner has a lock, those that have all of theirs are asked once more.
 
 mod owner_locks;
 
@@ -28,20 +31,24 @@ use crate::range_locks::{ADVISORY, RangeLocks, advisory_extent};
 use braid_base::{BlockRange, InodeId, Now, limits};
 use braid_locks::client::Event;
 use braid_machine::{AdvisoryOwner, FilesError, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, OpId};
-use braid_wire::{FileError, LockExtent, LockMode, LockRefusal};
+use braid_wire::{FileError, LockExtent, LockMode, LockRefusal, Patience};
 use owner_locks::{Holders, OwnerLocks};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-type Place = (InodeId, AdvisoryOwner);
+type Place = (AdvisoryOwner, InodeId);
 
 /// The most pieces that one owner locks of one file: looking for what is missing among them takes a moment at most.
 const PIECES_MAX: usize = 4_096;
+/// The byte that stands for the whole file, for `flock`.
+const FILE_LOCK: u64 = limits::FILE_BYTES_MAX - 1;
 
 #[derive(Clone, Debug, Default)]
 pub struct AdvisoryLocks {
     owners: BTreeMap<Place, OwnerLocks>,
     /// Requests that are not granted, by the number of their holder.
     waiting: BTreeMap<u64, Request>,
+    /// Whose holders these are.
+    holders: BTreeMap<u64, AdvisoryOwner>,
     /// Holders so far.
     asked: u64,
     ended: Vec<(OpId, HostOutcome)>,
@@ -52,24 +59,16 @@ struct Request {
     op: OpId,
     place: Place,
     kind: Kind,
-    wanted: Vec<LockExtent>,
+    wanted: LockExtent,
     /// What is asked for now, and the owner's holders over which it is.
     missing: Vec<LockExtent>,
     over: Vec<u64>,
-    /// What was granted for it before.
-    granted: Holders,
-    /// The owner's shared locks that were given up for it.
-    yielded: Vec<LockExtent>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Lock {
-        waits: bool,
-    },
+    Lock { waits: bool },
     Test,
-    /// What was given up is asked for again; then the request ends with this error.
-    Restore(HostError),
 }
 
 impl AdvisoryLocks {
@@ -83,17 +82,33 @@ impl AdvisoryLocks {
     pub fn on_lock(&mut self, now: Now, locks: &mut RangeLocks, event: Event) -> bool {
         match event {
             // The grant may be from before the server had this host fenced. If it is not fenced, it is granted again.
-            Event::Granted { holder } if locks.is_in_doubt(now, holder) => self.ask_again(now, locks, vec![holder]),
+            Event::Granted { holder } if locks.is_in_doubt(now, holder) || self.has_rivals(now, locks, holder) => {
+                let again = self.take_back(now, locks, vec![holder]);
+                self.go_on(now, locks, again);
+            }
             Event::Granted { holder } => {
-                if let Some(mut request) = self.waiting.remove(&holder) {
-                    request.granted.push((holder, std::mem::take(&mut request.missing)));
-                    self.go_on(now, locks, request);
+                let Some(request) = self.waiting.remove(&holder) else { return true };
+                let own = self.owners.get(&request.place);
+                let missing = own.map_or(vec![request.wanted], |own| own.missing(request.wanted));
+                let next = match missing.iter().all(|extent| extent.uncovered(&request.missing).is_empty()) {
+                    true => self.on_covered(now, locks, request, Some(holder)),
+                    // The owner has unlocked some meanwhile.
+                    false => {
+                        self.release(now, locks, holder);
+                        vec![request]
+                    }
+                };
+                self.go_on(now, locks, next);
+            }
+            Event::Delayed { holder } if self.is_deadlock(now, locks, holder) => {
+                for request in self.take_back(now, locks, vec![holder]) {
+                    self.ended.push((request.op, Err(HostError::Files(FilesError::Deadlock))));
                 }
             }
             Event::Denied { holder, refusal } => {
-                locks.release(now, ADVISORY, holder);
+                self.release(now, locks, holder);
                 if let Some(request) = self.waiting.remove(&holder) {
-                    self.on_denied(now, locks, request, refusal);
+                    self.on_denied(&request, refusal);
                 }
             }
             Event::Lost { .. } => return false,
@@ -109,11 +124,7 @@ impl AdvisoryLocks {
 
     /// The file system is being unmounted: all locks are released.
     pub fn end_all(&mut self, now: Now, locks: &mut RangeLocks, error: &HostError) {
-        let owned = self.owners.values().flat_map(OwnerLocks::holders);
-        let granted = self.waiting.values().flat_map(|request| &request.granted).map(|(holder, _)| *holder);
-        for holder in owned.chain(granted).chain(self.waiting.keys().copied()) {
-            locks.release(now, ADVISORY, holder);
-        }
+        self.holders.keys().for_each(|holder| locks.release(now, ADVISORY, *holder));
         self.end_waiting(error);
     }
 
@@ -125,6 +136,7 @@ impl AdvisoryLocks {
 
     fn end_waiting(&mut self, error: &HostError) {
         self.owners.clear();
+        self.holders.clear();
         let waiting = std::mem::take(&mut self.waiting).into_values();
         self.ended.extend(waiting.map(|request| (request.op, Err(error.clone()))));
     }
@@ -141,6 +153,8 @@ impl AdvisoryLocks {
 
     pub fn invariants(&self) {
         assert!(self.owners.values().all(|own| !own.is_empty()), "an owner has something");
+        let known = self.owners.values().map(OwnerLocks::holders).sum::<usize>() + self.waiting.len();
+        assert_eq!(known, self.holders.len(), "the owners of all holders are known");
     }
 
     fn try_begin(
@@ -152,7 +166,7 @@ impl AdvisoryLocks {
         request: FilesRequest,
     ) -> Result<(), HostError> {
         let place = |handle, owner| match handles.inode(handle) {
-            Some(inode) => Ok((inode, owner)),
+            Some(inode) => Ok((owner, inode)),
             None => Err(HostError::Files(FilesError::NotOpen)),
         };
         match request {
@@ -168,7 +182,7 @@ impl AdvisoryLocks {
                 let (place, range) = (place(handle, owner)?, bytes(&range)?);
                 let is_cut = |own: &OwnerLocks| own.len() >= PIECES_MAX && own.is_cut_by(range);
                 if self.owners.get(&place).is_some_and(is_cut) {
-                    return Err(busy());
+                    return Err(too_many());
                 }
                 self.unlock(now, locks, place, range);
                 self.done(op, FilesSuccess::Done);
@@ -176,8 +190,8 @@ impl AdvisoryLocks {
             }
             FilesRequest::ReleaseOwner { handle, owner } => {
                 let place = place(handle, owner)?;
-                self.unlock(now, locks, place, BlockRange::new(0, limits::FILE_BYTES_MAX));
                 self.cancel(now, locks, |request| request.place == place);
+                self.unlock(now, locks, place, BlockRange::new(0, limits::FILE_BYTES_MAX));
                 self.done(op, FilesSuccess::Done);
                 Ok(())
             }
@@ -198,149 +212,163 @@ impl AdvisoryLocks {
         let count: usize = self.owners.values().map(OwnerLocks::len).sum();
         let is_in_pieces = self.owners.get(&place).is_some_and(|own| own.len() >= PIECES_MAX);
         if is_in_pieces || count + self.waiting.len() >= limits::ADVISORY_LOCKS_MAX {
-            return Err(busy());
+            return Err(too_many());
         }
-        let (missing, over, granted, yielded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let wanted = vec![advisory_extent(range, mode)];
-        self.go_on(now, locks, Request { op, place, kind, wanted, missing, over, granted, yielded });
+        let wanted = advisory_extent(range, mode);
+        if range.start == FILE_LOCK && kind == (Kind::Lock { waits: true }) {
+            // As `flock` does: of two that have it shared and want it exclusively, neither is refused.
+            let cut = self.owners.get_mut(&place).map(|own| own.cut_weak(wanted));
+            self.keep(now, locks, place, cut.unwrap_or_default());
+        }
+        self.go_on(now, locks, vec![Request { op, place, kind, wanted, missing: Vec::new(), over: Vec::new() }]);
         Ok(())
     }
 
     fn unlock(&mut self, now: Now, locks: &mut RangeLocks, place: Place, range: BlockRange) {
-        let Some(own) = self.owners.get_mut(&place) else { return self.forget_yielded(now, locks, place, range) };
+        let Some(own) = self.owners.get_mut(&place) else { return };
         let cut = own.unlock(range);
         self.keep(now, locks, place, cut);
-        self.forget_yielded(now, locks, place, range);
-    }
-
-    /// What was given up is unlocked: it is not asked for again.
-    fn forget_yielded(&mut self, now: Now, locks: &mut RangeLocks, place: Place, range: BlockRange) {
-        let other = advisory_extent(range, LockMode::Exclusive);
-        let mut restoring = Vec::new();
-        for (holder, request) in self.waiting.iter_mut().filter(|(_, request)| request.place == place) {
-            let is_restoring = matches!(request.kind, Kind::Restore(_));
-            let yielded = if is_restoring { &mut request.wanted } else { &mut request.yielded };
-            *yielded = std::mem::take(yielded).into_iter().flat_map(|extent| extent.without(&other)).collect();
-            restoring.extend(is_restoring.then_some(*holder));
-        }
-        self.ask_again(now, locks, restoring);
-    }
-
-    /// Asks for what these requests miss now.
-    fn ask_again(&mut self, now: Now, locks: &mut RangeLocks, holders: Vec<u64>) {
-        for holder in holders {
-            if let Some(request) = self.waiting.remove(&holder) {
-                locks.release(now, ADVISORY, holder);
-                self.go_on(now, locks, request);
-            }
-        }
+        let again = self.outdated(now, locks, place);
+        self.go_on(now, locks, again);
     }
 
     /// Holders have less than before.
     fn keep(&mut self, now: Now, locks: &mut RangeLocks, place: Place, holders: Holders) {
         for (holder, rest) in holders {
             locks.keep_bytes(now, holder, &rest);
+            if rest.is_empty() {
+                self.holders.remove(&holder);
+            }
         }
         if self.owners.get(&place).is_some_and(OwnerLocks::is_empty) {
             self.owners.remove(&place);
         }
     }
 
-    /// Asks for what a request misses. If that is nothing, it ends.
-    fn go_on(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request) {
-        let place = request.place;
-        let mut own = self.owners.remove(&place).unwrap_or_default();
-        let mut cut = Vec::new();
-        if matches!(request.kind, Kind::Lock { waits: true }) {
-            for extent in &request.wanted {
-                request.yielded.extend(own.weak(*extent).map(|(_, weak)| weak));
-                cut.extend(own.cut_weak(*extent));
-            }
-        }
-        request.missing = own.missing(&request.wanted, &request.granted);
-        request.over = over(&own, &request);
-        self.owners.insert(place, own);
-        self.keep(now, locks, place, cut);
-        if request.missing.is_empty() {
-            return self.on_covered(now, locks, request);
-        }
-        if request.missing.len() > limits::EXTENTS_MAX {
-            return self.fail(now, locks, request, busy());
-        }
-        self.asked += 1;
-        let waits = matches!(request.kind, Kind::Lock { waits: true } | Kind::Restore(_));
-        let over = (!waits).then(|| request.over.clone());
-        locks.acquire_bytes(now, self.asked, place.0, request.missing.clone(), over);
-        self.waiting.insert(self.asked, request);
+    fn release(&mut self, now: Now, locks: &mut RangeLocks, holder: u64) {
+        locks.release(now, ADVISORY, holder);
+        self.holders.remove(&holder);
     }
 
-    /// The owner has what a request needs.
-    fn on_covered(&mut self, now: Now, locks: &mut RangeLocks, request: Request) {
-        let Request { op, place, kind, wanted, granted, .. } = request;
-        match kind {
-            Kind::Lock { .. } => {
-                let own = self.owners.entry(place).or_default();
-                let cut = own.lock(wanted[0], granted);
-                self.keep(now, locks, place, cut);
-                self.done(op, FilesSuccess::Done);
-                // Requests of the same owner do not wait for each other.
-                let is_beside = |other: &Request| {
-                    let overlaps = |missing: &LockExtent| missing.range.overlaps(wanted[0].range);
-                    let may_have = matches!(other.kind, Kind::Lock { .. } | Kind::Restore(_));
-                    other.place == place && may_have && other.missing.iter().any(overlaps)
-                };
-                let beside = self.waiting.iter().filter(|(_, other)| is_beside(other)).map(|(other, _)| *other);
-                self.ask_again(now, locks, beside.collect());
+    /// Takes out requests that wait, with what their holders have.
+    fn take_back(&mut self, now: Now, locks: &mut RangeLocks, holders: Vec<u64>) -> Vec<Request> {
+        let taken = holders.into_iter().filter_map(|holder| {
+            let request = self.waiting.remove(&holder)?;
+            self.release(now, locks, holder);
+            Some(request)
+        });
+        taken.collect()
+    }
+
+    /// Takes out the requests of an owner that have asked for something else than they miss now: they do not wait for each other.
+    fn outdated(&mut self, now: Now, locks: &mut RangeLocks, place: Place) -> Vec<Request> {
+        let nothing = OwnerLocks::default();
+        let own = self.owners.get(&place).unwrap_or(&nothing);
+        let is_outdated = |request: &Request| {
+            let is_changed =
+                || own.missing(request.wanted) != request.missing || own.over(request.wanted) != request.over;
+            request.place == place && is_changed()
+        };
+        let outdated = self.waiting.iter().filter(|(_, request)| is_outdated(request)).map(|(holder, _)| *holder);
+        let outdated = outdated.collect();
+        self.take_back(now, locks, outdated)
+    }
+
+    /// Asks for what requests miss. One that misses nothing ends; others of its owner may then miss less.
+    fn go_on(&mut self, now: Now, locks: &mut RangeLocks, mut requests: Vec<Request>) {
+        while let Some(mut request) = requests.pop() {
+            let (place, nothing) = (request.place, OwnerLocks::default());
+            let own = self.owners.get(&place).unwrap_or(&nothing);
+            (request.missing, request.over) = (own.missing(request.wanted), own.over(request.wanted));
+            if request.missing.is_empty() {
+                requests.extend(self.on_covered(now, locks, request, None));
+                continue;
             }
-            Kind::Test => {
-                granted.iter().for_each(|(holder, _)| locks.release(now, ADVISORY, *holder));
-                self.done(op, FilesSuccess::Tested { is_locked: false });
+            if request.missing.len() > limits::EXTENTS_MAX {
+                self.ended.push((request.op, Err(too_many())));
+                continue;
             }
-            Kind::Restore(error) => {
-                if !granted.is_empty() {
-                    self.owners.entry(place).or_default().add(granted);
+            let is_shared = |extent: &LockExtent| {
+                let shared = LockExtent { mode: LockMode::Shared, ..*extent };
+                own.missing(shared).is_empty()
+            };
+            let patience = match request.kind {
+                Kind::Lock { waits: true } if request.missing.iter().all(is_shared) => Patience::Upgrade,
+                Kind::Lock { waits: true } if self.has_something(place.0) => Patience::ForHeld,
+                Kind::Lock { waits: true } => Patience::InTurn,
+                Kind::Lock { waits: false } | Kind::Test => Patience::Impatient,
+            };
+            self.asked += 1;
+            self.holders.insert(self.asked, place.0);
+            locks.acquire_bytes(now, self.asked, place.1, (request.missing.clone(), request.over.clone()), patience);
+            self.waiting.insert(self.asked, request);
+        }
+    }
+
+    fn has_something(&self, owner: AdvisoryOwner) -> bool {
+        self.owners.range((owner, InodeId(0))..).next().is_some_and(|((first, _), _)| *first == owner)
+    }
+
+    /// True if another owner of this host has what a request was granted.
+    fn has_rivals(&self, now: Now, locks: &mut RangeLocks, holder: u64) -> bool {
+        let owner = self.holders.get(&holder);
+        owner.is_some() && locks.rivals(now, holder).iter().any(|rival| self.holders.get(rival) != owner)
+    }
+
+    /// True if a request waits for owners of this host that wait for its own, perhaps through others.
+    fn is_deadlock(&self, now: Now, locks: &mut RangeLocks, holder: u64) -> bool {
+        let waits = |request: &Request| request.kind == Kind::Lock { waits: true };
+        let Some(first) = self.waiting.get(&holder).filter(|first| waits(first)) else { return false };
+        let (mut reached, mut seen) = (vec![holder], BTreeSet::new());
+        while let Some(next) = reached.pop() {
+            let waiting_owner = self.waiting[&next].place.0;
+            for owner in locks.rivals(now, next).iter().filter_map(|rival| self.holders.get(rival)) {
+                if *owner == first.place.0 && waiting_owner != *owner {
+                    return true;
                 }
-                self.ended.push((op, Err(error)));
+                if *owner != waiting_owner && seen.insert(*owner) {
+                    let of_owner = self.waiting.iter().filter(|(_, other)| other.place.0 == *owner && waits(other));
+                    reached.extend(of_owner.map(|(other, _)| *other));
+                }
             }
         }
+        false
     }
 
-    fn on_denied(&mut self, now: Now, locks: &mut RangeLocks, request: Request, refusal: LockRefusal) {
-        let has_changed = self.owners.get(&request.place).is_some_and(|own| over(own, &request) != request.over);
-        match (&request.kind, refusal) {
-            // The owner's own locks were in the way.
-            (Kind::Lock { .. } | Kind::Test, LockRefusal::Timeout) if has_changed => self.go_on(now, locks, request),
+    /// The owner has what a request needs, perhaps by this holder. Returns the requests that have to ask again.
+    fn on_covered(&mut self, now: Now, locks: &mut RangeLocks, request: Request, by: Option<u64>) -> Vec<Request> {
+        let Request { op, place, kind, wanted, missing, .. } = request;
+        if kind == Kind::Test {
+            by.into_iter().for_each(|holder| self.release(now, locks, holder));
+            self.done(op, FilesSuccess::Tested { is_locked: false });
+            return Vec::new();
+        }
+        let own = self.owners.entry(place).or_default();
+        let cut = own.lock(wanted, by.map(|holder| (holder, missing)));
+        self.keep(now, locks, place, cut);
+        self.done(op, FilesSuccess::Done);
+        self.outdated(now, locks, place)
+    }
+
+    fn on_denied(&mut self, request: &Request, refusal: LockRefusal) {
+        let error = match (request.kind, refusal) {
             (Kind::Test, LockRefusal::Timeout) => {
-                request.granted.iter().for_each(|(holder, _)| locks.release(now, ADVISORY, *holder));
-                self.done(request.op, FilesSuccess::Tested { is_locked: true });
+                return self.done(request.op, FilesSuccess::Tested { is_locked: true });
             }
-            (_, LockRefusal::Timeout) => self.fail(now, locks, request, HostError::Files(FilesError::Locked)),
-            (_, LockRefusal::Busy | LockRefusal::Malformed) => {
-                self.fail(now, locks, request, busy());
-            }
-        }
-    }
-
-    /// Ends a request that is not granted, when the owner has again what it had given up.
-    fn fail(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request, error: HostError) {
-        std::mem::take(&mut request.granted).iter().for_each(|(holder, _)| locks.release(now, ADVISORY, *holder));
-        match request.kind {
-            Kind::Restore(error) => self.ended.push((request.op, Err(error))),
-            Kind::Lock { .. } | Kind::Test => {
-                (request.kind, request.wanted) = (Kind::Restore(error), std::mem::take(&mut request.yielded));
-                self.go_on(now, locks, request);
-            }
-        }
+            (Kind::Lock { waits: false }, LockRefusal::Timeout) => HostError::Files(FilesError::Locked),
+            // An owner of another host upgrades the same bytes.
+            (Kind::Lock { waits: true }, LockRefusal::Timeout) => HostError::Files(FilesError::Deadlock),
+            (_, LockRefusal::Busy | LockRefusal::Malformed) => too_many(),
+        };
+        self.ended.push((request.op, Err(error)));
     }
 
     /// Ends the waits of some requests.
     fn cancel(&mut self, now: Now, locks: &mut RangeLocks, which: impl Fn(&Request) -> bool) {
-        let is_chosen = |request: &Request| which(request) && !matches!(request.kind, Kind::Restore(_));
-        let chosen = self.waiting.iter().filter(|(_, request)| is_chosen(request)).map(|(holder, _)| *holder);
-        for holder in chosen.collect::<Vec<_>>() {
-            let request = self.waiting.remove(&holder).expect("just seen");
-            locks.release(now, ADVISORY, holder);
-            self.fail(now, locks, request, HostError::Abandoned);
+        let chosen = self.waiting.iter().filter(|(_, request)| which(request)).map(|(holder, _)| *holder);
+        let chosen = chosen.collect();
+        for request in self.take_back(now, locks, chosen) {
+            self.ended.push((request.op, Err(HostError::Abandoned)));
         }
     }
 
@@ -349,13 +377,8 @@ impl AdvisoryLocks {
     }
 }
 
-fn busy() -> HostError {
-    HostError::Files(FilesError::Refused(FileError::Busy))
-}
-
-/// The owner's holders of what is too weak for a request.
-fn over(own: &OwnerLocks, request: &Request) -> Vec<u64> {
-    request.wanted.iter().flat_map(|extent| own.weak(*extent)).map(|(holder, _)| holder).collect()
+fn too_many() -> HostError {
+    HostError::Files(FilesError::TooManyLocks)
 }
 
 /// A range of bytes as the lock server knows it. No file has bytes behind the greatest size.

@@ -14,7 +14,7 @@ use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig,
 use braid_machine::{Effect, HostEffects};
 use braid_wire::{
     ADVISORY_LOCKS, DATA_LOCK, EXISTENCE_LOCK, LockAnswer, LockExtent, LockMode, LockReply, LockRequest, Message,
-    Rejection, opening_locks, opening_sequence,
+    Patience, Rejection, opening_locks, opening_sequence,
 };
 
 /// The parts that hold locks.
@@ -77,19 +77,22 @@ impl RangeLocks {
         false
     }
 
-    /// Requests an advisory lock on bytes of an inode: when they are free, or with `over` if they are free soon, but for what these holders
-    /// have. The bytes are kept until another host wants them.
+    /// Requests an advisory lock on bytes of an inode over what these holders have. The bytes are kept until another host wants them.
     pub fn acquire_bytes(
         &mut self,
         now: Now,
         holder: u64,
         inode: InodeId,
-        extents: Vec<LockExtent>,
-        over: Option<Vec<u64>>,
+        (extents, over): (Vec<LockExtent>, Vec<u64>),
+        patience: Patience,
     ) {
         let wanted = Wanted::new(ObjectId(inode.0), extents, Retention::CachedInParts { width: 0 });
-        let wanted = Wanted { is_impatient: over.is_some(), over: over.unwrap_or_default(), ..wanted };
-        self.acquire(now, ADVISORY, holder, wanted);
+        self.acquire(now, ADVISORY, holder, Wanted { over, patience, ..wanted });
+    }
+
+    /// The other holders of advisory locks here that have all of theirs, and conflict with what this one has or waits for.
+    pub fn rivals(&mut self, now: Now, holder: u64) -> Vec<u64> {
+        self.with_client(now, |client, _| client.of_part(ADVISORY).rivals(holder))
     }
 
     /// True if an advisory lock was granted by a server that may presume this host dead by now.

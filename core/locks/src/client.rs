@@ -37,7 +37,7 @@ use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, Now, ObjectId, Time, Timers};
 use braid_machine::HostEffects;
 use braid_wire::LockSurvey;
-use braid_wire::locking::{LockCommand, LockExtent, LockName, LockRefusal};
+use braid_wire::locking::{LockCommand, LockExtent, LockName, LockRefusal, Patience};
 use cache::Cache;
 use request::{Request, RequestState};
 use server_links::ServerLink;
@@ -147,7 +147,7 @@ braid_base::counters! {
 struct Holder {
     object: ObjectId,
     retention: Retention,
-    is_impatient: bool,
+    patience: Patience,
     /// The requests whose locks it uses or waits for.
     requests: Vec<u64>,
     /// It waits for other holders of this host.
@@ -168,15 +168,14 @@ enum LockTimer {
     CacheLease(u64),
     /// The next heartbeat to a lock server is due.
     Heartbeat(LockServerId),
-    /// An impatient holder has waited for others of this host.
-    Impatient(HolderId),
 }
 
 impl Holder {
     /// A holder that has requested nothing yet.
     fn new(object: ObjectId, retention: Retention) -> Holder {
         let (requests, asked, next) = (Vec::new(), BTreeSet::new(), VecDeque::new());
-        Holder { object, retention, is_impatient: false, requests, queued: false, asked, next, has_all: false }
+        let patience = Patience::InTurn;
+        Holder { object, retention, patience, requests, queued: false, asked, next, has_all: false }
     }
 
     /// Asserts that it holds nothing that this host was not granted, by each server which has granted it something.
@@ -241,13 +240,12 @@ impl LockClient {
             // Heartbeats keep the host's lease at a lock server alive even if the host holds nothing there. A restarted
             // server fences all silent hosts, since it does not know what they hold.
             Some(LockTimer::Heartbeat(server)) => self.tell(cx, server, LockCommand::Heartbeat { sent: cx.now.time }),
-            Some(LockTimer::Impatient(holder)) => self.tell_part(holder, timed_out),
             None => {}
         }
     }
 
     fn acquire(&mut self, cx: &mut Ctx, holder: HolderId, wanted: Wanted) {
-        let Wanted { object, extents, unit_blocks, retention, is_impatient, over } = wanted;
+        let Wanted { object, extents, unit_blocks, retention, patience, over } = wanted;
         if retention.is_of_ranges() {
             // Every lock server hears of this host from now on: one that has lost its list of hosts takes all that use lock servers for
             // holders of its locks, and has those fenced that say nothing.
@@ -262,19 +260,17 @@ impl LockClient {
             true => by_division(&self.config.servers, cx.settings.range_division, object, &extents),
             false => by_server(&self.config.servers, run, object, &extents),
         };
-        let queued = retention.caches() && !self.lock_locally(holder, object, &extents, (&over, is_impatient));
-        let new = Holder { is_impatient, queued, next, ..Holder::new(object, retention) };
+        let queued = retention.caches() && !self.lock_locally(holder, object, &extents, (&over, patience));
+        let new = Holder { patience, queued, next, ..Holder::new(object, retention) };
         let before = self.holders.insert(holder, new);
         assert!(before.is_none(), "a holder asks once: {holder:?}");
-        let has_it = |blocker: &HolderId| self.holders[blocker].has_all;
         if !queued {
             self.acquire_next(cx, holder);
-        } else if is_impatient && self.local.blockers(holder).iter().any(has_it) {
-            self.tell_part(holder, timed_out);
+        } else if patience == Patience::Impatient {
+            // It waits for holders alone that have what they need.
+            let refusal = LockRefusal::Timeout;
+            self.tell_part(holder, |holder| Event::Denied { holder, refusal });
         } else {
-            if is_impatient {
-                self.timers.set(LockTimer::Impatient(holder), cx.now.time.after(cx.settings.lock_timeout));
-            }
             self.tell_part(holder, |holder| Event::Delayed { holder });
         }
         // Others may have come to wait for these before, when it was not known that they would be replaced.
@@ -284,20 +280,23 @@ impl LockClient {
         }
     }
 
-    /// Locks the extents among the holders of this host. Locks of the holders `over` in the same part do not count; who is impatient passes
-    /// those that wait for these. False if it has to wait: then the others are told.
+    /// Locks the extents among the holders of this host. Locks of the holders `over` in the same part do not count. Who does not wait in turn
+    /// passes those that wait, here or for a server. False if it has to wait: then the others are told.
     fn lock_locally(
         &mut self,
         holder: HolderId,
         object: ObjectId,
         extents: &[LockExtent],
-        (over, is_impatient): (&[u64], bool),
+        (over, patience): (&[u64], Patience),
     ) -> bool {
-        let belongs = |other: HolderId| other.part == holder.part && over.contains(&other.number);
+        let LockClient { local, holders, .. } = self;
+        let passes = patience != Patience::InTurn;
+        let belongs = |other: HolderId| {
+            other.part == holder.part && (over.contains(&other.number) || (passes && !holders[&other].has_all))
+        };
         let locked = match over {
-            [] => self.local.lock(holder, object, extents),
-            _ if is_impatient && self.local.hold_beside(holder, object, extents, belongs) => Locked::Granted,
-            _ => self.local.lock_beside(holder, object, extents, belongs),
+            [] if !passes => local.lock(holder, object, extents),
+            _ => local.lock_beside(holder, object, extents, belongs, passes),
         };
         match locked {
             Locked::Granted => true,
@@ -319,14 +318,15 @@ impl LockClient {
         let at_once = self.config.servers.len() > 1 && self.config.acquisition == Acquisition::Timeout;
         loop {
             let held = self.holders.get_mut(&holder).expect("it needs locks");
-            let (object, caches, is_impatient) = (held.object, held.retention.caches(), held.is_impatient);
+            let (object, caches, patience) = (held.object, held.retention.caches(), held.patience);
             let in_parts = held.retention.width().is_some();
             let Some((server, extents)) = held.next.pop_front() else { break };
             if caches && self.use_cached(cx, holder, (server, object), &extents) {
                 continue;
             }
-            let goes_on = (at_once || is_impatient) && !caches;
-            self.ask(cx, holder, server, extents, goes_on || (is_impatient && in_parts));
+            let goes_on = (at_once || patience == Patience::Impatient) && !caches;
+            let of_one = if goes_on { Patience::Impatient } else { Patience::InTurn };
+            self.ask(cx, holder, server, extents, if in_parts { patience } else { of_one });
             if !goes_on {
                 return;
             }
@@ -346,7 +346,6 @@ impl LockClient {
             self.local.release(holder, &mut granted);
             self.turns.extend(granted);
         }
-        self.timers.cancel(LockTimer::Impatient(holder));
         for number in held.requests {
             self.release_request(cx, number, holder);
         }
@@ -358,7 +357,6 @@ impl LockClient {
         if let Some(held) = self.holders.get_mut(&holder)
             && std::mem::take(&mut held.queued)
         {
-            self.timers.cancel(LockTimer::Impatient(holder));
             self.acquire_next(cx, holder);
         }
         true
@@ -509,10 +507,6 @@ impl LockClient {
     }
 }
 
-fn timed_out(holder: u64) -> Event {
-    Event::Denied { holder, refusal: LockRefusal::Timeout }
-}
-
 impl PartLocks<'_> {
     /// True if the array has lock servers.
     pub fn has_servers(&self) -> bool {
@@ -566,6 +560,16 @@ impl PartLocks<'_> {
     /// The reason why a holder does not have its locks yet.
     pub fn obstacle(&self, now: Time, settings: &Settings, number: u64) -> Obstacle {
         self.client.obstacle(now, settings, self.holder(number))
+    }
+
+    /// The other holders of this part that have all their locks, and conflict with what this one has or waits for.
+    pub fn rivals(&self, number: u64) -> Vec<u64> {
+        let holder = self.holder(number);
+        let Some((object, extents)) = self.client.local.extents(holder) else { return Vec::new() };
+        let others = self.client.local.holders(object, extents).into_iter();
+        let is_rival =
+            |other: &HolderId| *other != holder && other.part == self.part && self.client.holders[other].has_all;
+        others.filter(is_rival).map(|other| other.number).collect()
     }
 
     /// True if a holder has a lock that this server has granted.

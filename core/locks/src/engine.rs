@@ -395,7 +395,7 @@ impl LockEngine {
         match timer {
             EngineTimer::Patrol => unreachable!("its owner lets it patrol"),
             EngineTimer::Revoke(host) => self.revoke_again(now, host),
-            EngineTimer::Impatient(name) => self.on_impatient(now, name),
+            EngineTimer::Impatient(name) => self.refuse(now, name),
         }
     }
 

@@ -21,9 +21,9 @@ impl LockServer {
                 let asked = LockDetails { in_parts, ..LockDetails::whole(object, extents, term) };
                 self.on_lock(now, LockName { host, lock_id }, asked, start, out);
             }
-            LockCommand::LockRange { lock_id, object, extents, width, ahead, over, impatient } => {
+            LockCommand::LockRange { lock_id, object, extents, width, ahead, over, patience } => {
                 let asked = LockDetails::whole(object, extents, LockTerm::Cached);
-                let asked = LockDetails { in_parts: true, width, ahead, over, impatient, ..asked };
+                let asked = LockDetails { in_parts: true, width, ahead, over, patience, ..asked };
                 self.on_lock(now, LockName { host, lock_id }, asked, start, out);
             }
             LockCommand::Shrink { rest, in_use } => {

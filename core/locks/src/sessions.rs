@@ -2,7 +2,7 @@
 
 use braid_base::{Generation, ObjectId, Time};
 pub use braid_wire::LockName;
-use braid_wire::{LockExtent, LockTerm};
+use braid_wire::{LockExtent, LockTerm, Patience};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The session of one host, named by its generation.
@@ -51,6 +51,8 @@ pub(crate) struct HeldLock {
     pub waited: bool,
     /// A cached lock that is called back in parts: its host keeps what no other host wants.
     pub in_parts: bool,
+    /// It was requested over shared locks that its owner keeps.
+    pub upgrades: bool,
     /// A lease: it lapses if its host is silent, and the host is not fenced for it.
     pub lapses: bool,
     pub extents: u16,
@@ -71,15 +73,15 @@ pub struct LockDetails {
     pub ahead: Vec<LockExtent>,
     /// Locks of its host that do not count: it is granted over them.
     pub over: Vec<u64>,
-    /// It is refused when it has waited for a while, or for what another host uses. If it is over others, it passes those that wait for them.
-    pub impatient: bool,
+    pub patience: Patience,
 }
 
 impl LockDetails {
     /// A lock as it was requested before there were locks of ranges.
     pub fn whole(object: ObjectId, extents: Vec<LockExtent>, term: LockTerm) -> LockDetails {
-        let impatient = term == LockTerm::Transaction { impatient: true };
-        LockDetails { object, extents, term, in_parts: false, width: 0, ahead: Vec::new(), over: Vec::new(), impatient }
+        let is_impatient = term == LockTerm::Transaction { impatient: true };
+        let patience = if is_impatient { Patience::Impatient } else { Patience::InTurn };
+        LockDetails { object, extents, term, in_parts: false, width: 0, ahead: Vec::new(), over: Vec::new(), patience }
     }
 }
 

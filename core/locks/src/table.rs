@@ -11,6 +11,8 @@
 //! and the first of all locks that wait for a block is granted next. Since a lock waits only for earlier ones, there
 //! are no deadlocks among the locks of one table.
 //!
+//! A lock may instead *pass* those that wait: it waits for held ones alone, and those that don't pass wait for it.
+//!
 //! Locks may *belong together*, for instance those of one host: they do not count among each other, and other owners are excluded by each of
 //! them. So an owner promotes what it holds without giving it up: a stronger lock waits, together with the weaker one.
 //!
@@ -33,8 +35,8 @@ pub struct LockTable<Owner> {
     held: ByMode<Owner>,
     waiting: ByMode<Owner>,
     waiting_locks: usize,
-    /// Arrival numbers. Locks that were taken in as held count up from 0; requested locks count up from
-    /// [`FIRST_ASKED`].
+    /// Arrival numbers. Locks that were taken in as held, and those that pass others, count up from 0; other requested
+    /// locks count up from [`FIRST_ASKED`].
     next_held: u64,
     next_asked: u64,
     /// Owners whose locks conflict and belong together, each with the others: see [`LockTable::lock_beside`].
@@ -116,31 +118,33 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         let blockers = self.held.owners(object, extents);
         let is_next = || !self.waiting.any(object, extents, usize::MAX, |_| true);
         let free = blockers.is_empty() && (self.waiting_locks == 0 || is_next());
-        self.request(owner, object, extents, free);
+        self.request(owner, object, extents, free, false);
         if free { Locked::Granted } else { Locked::Waits { blockers } }
     }
 
-    /// Like [`LockTable::lock`], but locks of some owners belong together with this one.
+    /// Like [`LockTable::lock`], but locks of some owners belong together with this one. `passes`: it passes locks that wait.
     pub fn lock_beside(
         &mut self,
         owner: Owner,
         object: ObjectId,
         extents: &[LockExtent],
         belongs: impl Fn(Owner) -> bool,
+        passes: bool,
     ) -> Locked<Owner> {
         let (beside, blockers): (Vec<_>, _) =
             self.held.owners(object, extents).into_iter().partition(|it| belongs(*it));
-        let waiting = self.waiting.owners(object, extents);
+        let waiting = if passes { Vec::new() } else { self.waiting.owners(object, extents) };
         let free = blockers.is_empty() && waiting.iter().all(|other| belongs(*other));
         let waiting = waiting.into_iter().filter(|other| belongs(*other));
         self.set_beside(owner, beside.into_iter().chain(waiting));
-        self.request(owner, object, extents, free);
+        self.request(owner, object, extents, free, passes);
         if free { Locked::Granted } else { Locked::Waits { blockers } }
     }
 
-    fn request(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent], free: bool) {
-        let arrival = self.next_asked;
-        self.next_asked += 1;
+    fn request(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent], free: bool, passes: bool) {
+        let next = if passes { &mut self.next_held } else { &mut self.next_asked };
+        let arrival = *next;
+        *next += 1;
         let state = if free { LockState::Held } else { LockState::Waiting };
         self.insert(owner, Owned { arrival, state, object, extents: extents.to_vec() });
     }
@@ -164,9 +168,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
             return false;
         }
         self.set_beside(owner, held);
-        let arrival = self.next_held;
-        self.next_held += 1;
-        self.insert(owner, Owned { arrival, state: LockState::Held, object, extents: extents.to_vec() });
+        self.request(owner, object, extents, true, true);
         true
     }
 
@@ -199,7 +201,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         // A grant to one of them frees none of the others: they wait for that one still.
         let mut behind = Vec::new();
         self.waiting.each(before.object, &before.extents, |other| {
-            if other.arrival > before.arrival {
+            if before.state == LockState::Held || is_before(before.arrival, other.arrival) {
                 behind.push((other.arrival, other.owner));
             }
         });
@@ -261,7 +263,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
             let promoted = &self.owners[other];
             let conflicts = |extent: &LockExtent| waiting.extents.iter().any(|other| other.conflicts(extent));
             (promoted.state, promoted.object) == (LockState::Waiting, waiting.object)
-                && promoted.arrival < waiting.arrival
+                && is_before(promoted.arrival, waiting.arrival)
                 && !self.are_beside(later, *other)
                 && promoted.extents.iter().any(conflicts)
         })
@@ -277,11 +279,16 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         let Some(owned) = self.owners.get(&owner) else { return Vec::new() };
         let mut held = Vec::new();
         self.held.each(owned.object, &owned.extents, |other| {
-            if self.is_ahead(other, owner, owned) {
+            if self.is_ahead(LockState::Held, other, owner, owned) {
                 held.push(other.owner);
             }
         });
         in_order(held)
+    }
+
+    /// The owners of waiting locks that conflict with these extents, sorted.
+    pub fn waiters(&self, object: ObjectId, extents: &[LockExtent]) -> Vec<Owner> {
+        self.waiting.owners(object, extents)
     }
 
     /// The owners that hold locks which conflict with these extents, sorted.
@@ -330,9 +337,9 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         let waiting = self.owners.get(&owner).filter(|owned| owned.state == LockState::Waiting);
         let Some(owned) = waiting else { return Vec::new() };
         let mut ahead = Vec::new();
-        for among in [&self.held, &self.waiting] {
+        for (state, among) in self.by_state() {
             let _ = among.search(owned.object, &owned.extents, usize::MAX, |other| {
-                if self.is_ahead(other, owner, owned) {
+                if self.is_ahead(state, other, owner, owned) {
                     ahead.push(other.owner);
                 }
                 if ahead.len() < most { Continue(()) } else { Break(()) }
@@ -371,8 +378,10 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         match owned.state {
             LockState::Held => {
                 let first = &owned.extents[..owned.extents.len().min(CHECKED_EXTENTS_MAX)];
-                for among in [&self.held, &self.waiting] {
-                    let is_ahead = |other| self.is_ahead(other, owner, owned);
+                for (state, among) in self.by_state() {
+                    // What passes others, and waits, may have come later.
+                    let counts = |other: Entry<Owner>| state == LockState::Held || other.arrival >= FIRST_ASKED;
+                    let is_ahead = |other| counts(other) && self.is_ahead(state, other, owner, owned);
                     let earlier = among.any(owned.object, first, CHECKED_NEAR_MAX, is_ahead);
                     assert!(!earlier, "{owner:?} holds a lock that conflicts with an earlier one");
                 }
@@ -386,18 +395,26 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
 
     /// True if a lock has to wait.
     fn is_behind(&self, owner: Owner, owned: &Owned) -> bool {
-        let is_ahead = |other| self.is_ahead(other, owner, owned);
-        [&self.held, &self.waiting].iter().any(|among| among.any(owned.object, &owned.extents, usize::MAX, is_ahead))
+        self.by_state().iter().any(|(state, among)| {
+            let is_ahead = |other| self.is_ahead(*state, other, owner, owned);
+            among.any(owned.object, &owned.extents, usize::MAX, is_ahead)
+        })
     }
 
-    /// True if `owned` has to wait for an extent that conflicts with it.
-    fn is_ahead(&self, other: Entry<Owner>, owner: Owner, owned: &Owned) -> bool {
-        other.arrival < owned.arrival && !self.are_beside(owner, other.owner)
+    /// True if `owned` has to wait for an extent that conflicts with it, of another lock in this state.
+    fn is_ahead(&self, state: LockState, other: Entry<Owner>, owner: Owner, owned: &Owned) -> bool {
+        let is_held = state == LockState::Held && other.arrival != owned.arrival;
+        (is_held || is_before(other.arrival, owned.arrival)) && !self.are_beside(owner, other.owner)
     }
 
     /// True if a waiting extent that conflicts with `owned` has to wait for it.
     fn waits_for(&self, other: Entry<Owner>, owner: Owner, owned: &Owned) -> bool {
-        other.arrival > owned.arrival && !self.are_beside(owner, other.owner)
+        let is_later = owned.state == LockState::Held || is_before(owned.arrival, other.arrival);
+        is_later && !self.are_beside(owner, other.owner)
+    }
+
+    fn by_state(&self) -> [(LockState, &ByMode<Owner>); 2] {
+        [(LockState::Held, &self.held), (LockState::Waiting, &self.waiting)]
     }
 
     fn are_beside(&self, one: Owner, other: Owner) -> bool {
@@ -519,6 +536,11 @@ impl<Owner> Default for ByMode<Owner> {
     fn default() -> Self {
         ByMode { shared: Extents::default(), exclusive: Extents::default() }
     }
+}
+
+/// True if a lock that waits has to wait for another one that came before it, and waits, too.
+fn is_before(earlier: u64, later: u64) -> bool {
+    earlier < later && later >= FIRST_ASKED
 }
 
 fn in_order<T: Ord>(mut items: Vec<T>) -> Vec<T> {

@@ -222,6 +222,12 @@ pub enum FilesError {
     /// Another owner has a conflicting advisory lock.
     #[error("another process has locked it: try again later")]
     Locked,
+    /// Another owner waits for this one, perhaps through others, and would be waited for.
+    #[error("two processes would wait for each other: unlock something, and try again")]
+    Deadlock,
+    /// The owner has locked a file in too many pieces, or all owners together have too many locks.
+    #[error("too many locks: unlock some")]
+    TooManyLocks,
     /// The metadata server refuses the operation.
     #[error(transparent)]
     Refused(#[from] FileError),

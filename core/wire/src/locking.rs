@@ -76,8 +76,7 @@ pub enum LockCommand {
     },
     /// Locks all of these extents, waits until that is possible, and keeps the lock until it is called back, in parts (range-lock paper: a
     /// datalock). Answered by [`LockReply::GrantedRange`]. Locks of this host that are named in `over` do not count: so a shared lock is
-    /// promoted while it is held, and may be called back meanwhile. With `impatient`, it is refused when it has waited for as long as recalls
-    /// may take, or when another host says that it uses some of it; if it is over others, it passes requests that wait for these.
+    /// promoted while it is held, and may be called back meanwhile.
     LockRange {
         lock_id: u64,
         object: ObjectId,
@@ -88,7 +87,7 @@ pub enum LockCommand {
         ahead: Vec<LockExtent>,
         /// At most [`limits::COMMITS_PER_REQUEST_MAX`](braid_base::limits::COMMITS_PER_REQUEST_MAX).
         over: Vec<u64>,
-        impatient: bool,
+        patience: Patience,
     },
     /// Keeps only these parts of locks that were called back; of a lock without extents, nothing. Not answered: if it is lost, the server
     /// calls them back again.
@@ -110,6 +109,20 @@ pub enum LockCommand {
         /// Only those that wait.
         waiting: bool,
     },
+}
+
+/// What a request for ranges waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// All that conflicts and came before it.
+    InTurn,
+    /// Locks that are held: it passes requests that wait. One of these may wait for another lock of its owner.
+    ForHeld,
+    /// The same. Its owner shares all of it, and keeps that: of two such requests that conflict, the second is refused.
+    Upgrade,
+    /// Locks that their hosts keep and do not use. It passes requests that wait, and is refused when a host says that it uses some of it, or
+    /// when it has waited for as long as recalls may take.
+    Impatient,
 }
 
 /// The name of a lock among those of all hosts.
@@ -300,7 +313,7 @@ pub enum LockReply {
 /// Why a lock is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockRefusal {
-    /// It was not available within the time-out, and the request was impatient.
+    /// It was not available within the time-out, and the request was impatient; or two upgrades would wait for each other.
     Timeout,
     /// The table is full: try again later.
     Busy,

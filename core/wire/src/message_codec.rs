@@ -359,10 +359,11 @@ wire_enum!(LockCommand {
     2 => Lock { lock_id, object, extents, term },
     3 => Unlock { lock_id },
     4 => Yield { lock_ids },
-    6 => LockRange { lock_id, object, extents, width, ahead, over, impatient },
+    6 => LockRange { lock_id, object, extents, width, ahead, over, patience },
     7 => Shrink { rest, in_use },
     8 => Survey { ticket, from, object, waiting },
 });
+wire_enum!(Patience { 1 => InTurn, 2 => ForHeld, 3 => Upgrade, 4 => Impatient });
 wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached }, 4 => HeldRange { start }, 5 => Lease });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
 wire_enum!(LockReply {

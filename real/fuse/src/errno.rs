@@ -8,6 +8,8 @@ pub fn of_host(error: &HostError) -> Errno {
     match error {
         HostError::Files(FilesError::Refused(error)) => of_file(*error),
         HostError::Files(FilesError::Locked) => Errno::AGAIN,
+        HostError::Files(FilesError::Deadlock) => Errno::DEADLK,
+        HostError::Files(FilesError::TooManyLocks) => Errno::NOLCK,
         HostError::Abandoned => Errno::INTR,
         HostError::Busy => Errno::AGAIN,
         HostError::OutOfRange => Errno::INVAL,

@@ -183,8 +183,8 @@ impl FileRecords {
                     FilesError::NotOpen => FileFailure::NotOpen,
                     FilesError::Locked => FileFailure::Locked,
                     FilesError::Refused(error) => FileFailure::Refused(*error),
-                    FilesError::NotMounted => {
-                        return failed("files-not-mounted", format!("{action:?}"));
+                    FilesError::NotMounted | FilesError::Deadlock | FilesError::TooManyLocks => {
+                        return failed("unexpected-files-error", format!("{action:?}: {error}"));
                     }
                 };
                 self.locks.extend(yielded);

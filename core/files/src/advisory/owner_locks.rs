@@ -14,20 +14,15 @@ pub struct OwnerLocks {
 pub type Holders = Vec<(u64, Vec<LockExtent>)>;
 
 impl OwnerLocks {
-    /// The owner has what these holders were granted.
-    pub fn add(&mut self, granted: Holders) {
-        self.by_holder.extend(granted);
-    }
-
-    /// Locks an extent, in place of what is locked there: with what is locked already, and with what these holders were granted. Returns the
+    /// Locks an extent, in place of what is locked there: with what is locked already, and with what a holder was granted. Returns the
     /// holders that have less now.
-    pub fn lock(&mut self, extent: LockExtent, granted: Holders) -> Holders {
+    pub fn lock(&mut self, extent: LockExtent, granted: Option<(u64, Vec<LockExtent>)>) -> Holders {
         let cut = match extent.mode {
             // What is exclusive becomes shared there.
             LockMode::Shared => self.cut(extent, |_| true),
             LockMode::Exclusive => self.cut_weak(extent),
         };
-        self.add(granted);
+        self.by_holder.extend(granted);
         cut
     }
 
@@ -41,25 +36,20 @@ impl OwnerLocks {
         self.cut(extent, |locked| is_weak(locked, &extent))
     }
 
-    /// What is too weak for a lock of an extent, and its holder.
-    pub fn weak(&self, extent: LockExtent) -> impl Iterator<Item = (u64, LockExtent)> {
-        let weak = self.all().filter(move |(_, locked)| is_weak(locked, &extent));
-        weak.map(move |(holder, locked)| {
-            (holder, LockExtent { range: locked.range.intersection(extent.range), ..*locked })
-        })
+    /// The holders of what is too weak for a lock of an extent.
+    pub fn over(&self, extent: LockExtent) -> Vec<u64> {
+        let is_over = |extents: &Vec<LockExtent>| extents.iter().any(|locked| is_weak(locked, &extent));
+        self.by_holder.iter().filter(|(_, extents)| is_over(extents)).map(|(holder, _)| *holder).collect()
     }
 
-    /// What is missing for locks of these extents, besides what these holders were granted.
-    pub fn missing(&self, wanted: &[LockExtent], granted: &Holders) -> Vec<LockExtent> {
-        let granted = || granted.iter().flat_map(|(_, extents)| extents);
-        let missing =
-            wanted.iter().map(|extent| extent.uncovered(self.all().map(|(_, locked)| locked).chain(granted())));
-        missing.flatten().collect()
+    /// What is missing for a lock of an extent.
+    pub fn missing(&self, wanted: LockExtent) -> Vec<LockExtent> {
+        wanted.uncovered(self.all())
     }
 
-    /// The numbers of the holders.
-    pub fn holders(&self) -> impl Iterator<Item = u64> + '_ {
-        self.by_holder.keys().copied()
+    /// The number of holders.
+    pub fn holders(&self) -> usize {
+        self.by_holder.len()
     }
 
     /// The number of extents that are locked.
@@ -70,15 +60,15 @@ impl OwnerLocks {
     /// True if an extent has more pieces once a range is unlocked.
     pub fn is_cut_by(&self, range: BlockRange) -> bool {
         let is_cut = |extent: &LockExtent| extent.range.start < range.start && range.end() < extent.range.end();
-        self.all().any(|(_, extent)| is_cut(extent))
+        self.all().any(is_cut)
     }
 
     pub fn is_empty(&self) -> bool {
         self.by_holder.is_empty()
     }
 
-    fn all(&self) -> impl Iterator<Item = (u64, &LockExtent)> {
-        self.by_holder.iter().flat_map(|(holder, extents)| extents.iter().map(|extent| (*holder, extent)))
+    fn all(&self) -> impl Iterator<Item = &LockExtent> {
+        self.by_holder.values().flatten()
     }
 
     /// Gives up what conflicts with an extent, as far as it is one of these.

@@ -8,6 +8,9 @@ use std::ops::Range;
 const ONE: Generation = Generation(1);
 const TWO: Generation = Generation(2);
 const LOCKED: HostError = HostError::Files(FilesError::Locked);
+const DEADLOCK: HostError = HostError::Files(FilesError::Deadlock);
+const TOO_MANY: HostError = HostError::Files(FilesError::TooManyLocks);
+const DONE: HostOutcome = Ok(HostSuccess::Files(FilesSuccess::Done));
 
 /// One owner on each host.
 struct Pair {
@@ -38,9 +41,31 @@ impl Pair {
     }
 
     fn unlock(&mut self, host: Generation, range: Range<u64>) {
-        let (handle, owner) = (self.handles[&host], AdvisoryOwner(1));
+        self.unlock_of(host, 1, range);
+    }
+
+    fn unlock_of(&mut self, host: Generation, owner: u64, range: Range<u64>) {
+        let (handle, owner) = (self.handles[&host], AdvisoryOwner(owner));
         let unlocked = self.bench.call(host, FilesRequest::Unlock { handle, owner, range });
         assert_eq!(unlocked, Ok(FilesSuccess::Done));
+    }
+
+    /// Asks for a lock, and asserts that it waits, or how it ends soon.
+    fn waits(&mut self, host: Generation, owner: u64, range: Range<u64>, mode: LockMode) -> OpId {
+        let op = self.ask(host, owner, range, mode, true);
+        assert_eq!(self.soon(op), None);
+        op
+    }
+
+    fn ends(&mut self, host: Generation, owner: u64, range: Range<u64>, mode: LockMode, outcome: HostOutcome) {
+        let op = self.ask(host, owner, range, mode, true);
+        assert_eq!(self.soon(op), Some(outcome));
+    }
+
+    fn soon(&mut self, op: OpId) -> Option<HostOutcome> {
+        // What came to be wanted by a promotion is called back with the next repetition.
+        self.bench.pass(Duration::from_millis(600));
+        self.bench.ended.get(&op).map(|(_, outcome)| outcome.clone())
     }
 
     /// How many locks the mounts have asked the server for, on bytes.
@@ -127,16 +152,6 @@ fn an_upgrade_that_does_not_wait_passes_those_that_do_and_never_gives_the_bytes_
     pair.bench.pass(Duration::from_secs(1));
     assert!(!pair.bench.ended.contains_key(&waiting), "it was not granted in between");
     assert!(pair.is_locked(ONE, 0..10, Exclusive) && !pair.is_locked(ONE, 3..10, Exclusive));
-    // The same among the owners of one mount; another one is refused without a message.
-    let waits_here = pair.ask(ONE, 2, 7..8, Exclusive, true);
-    assert_eq!(pair.lock(ONE, 7..8, Exclusive), Ok(()));
-    let before = pair.bench.now.time;
-    let refused = pair.ask(ONE, 3, 7..8, Shared, false);
-    assert_eq!((pair.bench.finish(refused), pair.bench.now.time), (Err(LOCKED), before));
-    assert!(!pair.bench.ended.contains_key(&waits_here), "it was not granted in between");
-    let is_abandoned = pair.bench.ask_host(ONE, ArrayRequest::Abandon { ops: vec![waits_here] });
-    assert!(pair.bench.finish(is_abandoned).is_ok());
-    assert_eq!(pair.lock(ONE, 7..8, Shared), Ok(()));
     // What each of them has is reported to the next start of the server.
     pair.bench.restart_server();
     pair.bench.pass(Duration::from_secs(20));
@@ -182,14 +197,141 @@ fn idle_bytes_of_a_lock_in_many_pieces_go_to_another_mount() {
 }
 
 #[test]
-fn a_lock_with_too_many_gaps_is_refused() {
+fn locks_with_too_many_gaps_and_owners_with_too_many_pieces_are_refused() {
     let mut pair = Pair::new(12);
-    assert_eq!(pair.lock(ONE, 0..5_000, Exclusive), Ok(()));
-    (0..2_060).for_each(|piece| pair.unlock(ONE, 2 * piece + 1..2 * piece + 2));
-    let busy = HostError::Files(FilesError::Refused(braid_wire::FileError::Busy));
-    assert_eq!(pair.lock(ONE, 0..4_300, Exclusive), Err(busy));
-    assert_eq!(pair.lock(ONE, 0..4_000, Exclusive), Ok(()));
+    let lock_in_65_pieces = |pair: &mut Pair, start: u64| {
+        assert_eq!(pair.lock(ONE, start..start + 131, Exclusive), Ok(()));
+        (0..64).map(|piece| start + 2 * piece + 1).for_each(|byte| pair.unlock(ONE, byte..byte + 1));
+    };
+    (0..32).for_each(|part| lock_in_65_pieces(&mut pair, 1000 * part));
+    assert_eq!(pair.lock(ONE, 0..32_000, Exclusive), Err(TOO_MANY));
+    (32..63).for_each(|part| lock_in_65_pieces(&mut pair, 1000 * part));
+    assert_eq!(pair.lock(ONE, 90_000..90_001, Exclusive), Ok(()));
+    assert_eq!(pair.lock(ONE, 90_002..90_003, Exclusive), Err(TOO_MANY));
+    let (handle, owner) = (pair.handles[&ONE], AdvisoryOwner(1));
+    let cut = FilesRequest::Unlock { handle, owner, range: 129..130 };
+    assert_eq!(pair.bench.call(ONE, cut), Err(TOO_MANY));
+    pair.ends(ONE, 2, 90_002..90_003, Exclusive, DONE);
+    pair.unlock(ONE, 0..1);
+    assert_eq!(pair.lock(ONE, 0..20_000, Exclusive), Ok(()));
     pair.bench.unmount_all();
+}
+
+#[test]
+fn a_lock_makes_other_requests_of_its_owner_ask_again_only_if_they_overlap() {
+    let mut pair = Pair::new(14);
+    assert_eq!(pair.lock(TWO, 0..10, Exclusive), Ok(()));
+    let [near, far] = [0..5, 8..9].map(|range| pair.waits(ONE, 1, range, Exclusive));
+    let before = pair.asked();
+    (1..10).for_each(|round| assert_eq!(pair.lock(ONE, 20 * round..20 * round + 1, Exclusive), Ok(())));
+    assert_eq!(pair.asked(), before + 9);
+    pair.unlock(TWO, 3..4);
+    assert_eq!(pair.lock(ONE, 3..4, Exclusive), Ok(()));
+    assert_eq!((pair.soon(near), pair.asked()), (None, before + 11), "it misses less now");
+    pair.unlock(TWO, 0..10);
+    assert_eq!((pair.soon(near), pair.soon(far)), (Some(DONE), Some(DONE)));
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn a_mount_that_was_suspended_asks_again_for_what_was_granted_before() {
+    let mut pair = Pair::new(18);
+    assert_eq!(pair.lock(ONE, 0..10, Exclusive), Ok(()));
+    let op = pair.waits(TWO, 1, 0..10, Exclusive);
+    let before = pair.asked();
+    pair.unlock(ONE, 0..10);
+    let until = pair.bench.now.time.after(Duration::from_secs(1));
+    while pair.bench.server.locks.engine().lock_counts().any(|(host, _, waiting)| host == TWO && waiting > 0) {
+        assert!(pair.bench.happen(until));
+    }
+    assert!(!pair.bench.ended.contains_key(&op), "the answer is under way");
+    pair.bench.now.time = pair.bench.now.time.after(Duration::from_secs(4));
+    assert_eq!(pair.bench.finish(op), DONE);
+    assert!(pair.asked() > before, "the server may have had it fenced, and granted the bytes to another one");
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn an_upgrade_that_waits_keeps_the_shared_lock_and_the_second_of_two_is_a_deadlock() {
+    for (host, owner) in [(ONE, 2), (TWO, 1)] {
+        let mut pair = Pair::new(15);
+        for (host, owner) in [(ONE, 1), (host, owner)] {
+            pair.ends(host, owner, 0..10, Shared, DONE);
+        }
+        let first = pair.waits(ONE, 1, 3..5, Exclusive);
+        assert_eq!(pair.lock(Generation(3), 3..4, Exclusive), Err(LOCKED), "it is shared still");
+        // Not the same bytes: it waits for the other one, which does not wait for it.
+        pair.ends(host, owner, 4..10, Exclusive, Err(DEADLOCK));
+        assert_eq!(pair.lock(Generation(3), 9..10, Exclusive), Err(LOCKED), "what it had it has");
+        pair.unlock_of(host, owner, 0..10);
+        assert_eq!(pair.soon(first), Some(DONE));
+        pair.unlock(ONE, 0..10);
+        // By `flock`, each gives up what it shares.
+        let whole = (1 << 50) - 1..1 << 50;
+        for (host, owner) in [(ONE, 1), (host, owner)] {
+            pair.ends(host, owner, whole.clone(), Shared, DONE);
+        }
+        let first = pair.waits(ONE, 1, whole.clone(), Exclusive);
+        pair.waits(host, owner, whole, Exclusive);
+        assert_eq!(pair.soon(first), Some(DONE));
+        pair.bench.unmount_all();
+    }
+}
+
+#[test]
+fn owners_of_a_mount_that_would_wait_in_a_circle_are_refused() {
+    let mut pair = Pair::new(16);
+    (1..4).for_each(|owner| pair.ends(ONE, owner, owner..owner + 1, Shared, DONE));
+    let [one, two] = [1, 2].map(|owner| pair.waits(ONE, owner, owner + 1..owner + 2, Exclusive));
+    pair.ends(ONE, 3, 1..4, Exclusive, Err(DEADLOCK));
+    pair.unlock_of(ONE, 3, 3..4);
+    assert_eq!((pair.soon(one), pair.soon(two)), (None, Some(DONE)));
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn what_another_owner_was_granted_by_what_the_mount_keeps_is_not_granted_with_what_comes() {
+    let mut pair = Pair::new(19);
+    assert_eq!((pair.lock(ONE, 0..10, Exclusive), pair.lock(TWO, 10..20, Exclusive)), (Ok(()), Ok(())));
+    pair.unlock(ONE, 0..10);
+    let waiting = pair.waits(ONE, 2, 0..20, Exclusive);
+    assert_eq!(pair.lock(ONE, 0..5, Exclusive), Ok(()));
+    pair.unlock(TWO, 10..20);
+    assert_eq!(pair.soon(waiting), None);
+    pair.unlock(ONE, 0..5);
+    assert_eq!(pair.soon(waiting), Some(DONE));
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn owners_with_locks_and_locks_that_do_not_wait_pass_requests_that_wait() {
+    for (host, owner) in [(ONE, 2), (TWO, 1)] {
+        let mut pair = Pair::new(17);
+        assert_eq!(pair.lock(ONE, 0..10, Exclusive), Ok(()));
+        assert_eq!(pair.lock(Generation(3), 30..31, Exclusive), Ok(()));
+        let all = pair.waits(host, owner, 0..40, Exclusive);
+        pair.ends(ONE, 1, 10..20, Exclusive, DONE);
+        let held = pair.waits(ONE, 1, 25..31, Exclusive);
+        let before = pair.bench.now.time;
+        for (host, owner, range, outcome) in [
+            (TWO, 5, 20..21, DONE),
+            (ONE, 5, 21..22, DONE),
+            (ONE, 6, 19..20, Err(LOCKED)),
+            (TWO, 6, 21..22, Err(LOCKED)),
+        ] {
+            let op = pair.ask(host, owner, range, Exclusive, false);
+            assert_eq!(pair.bench.finish(op), outcome);
+        }
+        assert!(pair.bench.now.time.since(before) < Duration::from_millis(5), "none of them waits");
+        pair.unlock(Generation(3), 30..31);
+        assert_eq!((pair.soon(held), pair.soon(all)), (Some(DONE), None));
+        pair.unlock(ONE, 0..40);
+        pair.unlock_of(TWO, 5, 0..40);
+        assert_eq!(pair.soon(all), None);
+        pair.unlock_of(ONE, 5, 0..40);
+        assert_eq!(pair.soon(all), Some(DONE));
+        pair.bench.unmount_all();
+    }
 }
 
 #[test]
@@ -265,30 +407,51 @@ fn owners_that_wait_are_granted_behind_another_mount_that_wants_what_theirs_keep
         pair.bench.pass(Duration::from_millis(5));
         let ended = [before, other_mount, after].iter().filter(|op| pair.bench.ended.contains_key(op)).count();
         assert_eq!(ended, 1 + index);
-        let (handle, owner) = (pair.handles[&host], AdvisoryOwner(owner));
-        let unlocked = pair.bench.call(host, FilesRequest::Unlock { handle, owner, range: 0..10 });
-        assert_eq!(unlocked, Ok(FilesSuccess::Done));
+        pair.unlock_of(host, owner, 0..10);
     }
     pair.bench.unmount_all();
 }
 
-/// What each owner has locked, byte by byte.
+type Owner = (Generation, u64);
+
+/// What each owner has locked, byte by byte, and what it waits for.
 #[derive(Default)]
 struct Model {
-    locked: BTreeMap<(Generation, u64), BTreeMap<u64, LockMode>>,
+    locked: BTreeMap<Owner, BTreeMap<u64, LockMode>>,
+    waits: BTreeMap<Owner, (OpId, Range<u64>, LockMode)>,
 }
 
 impl Model {
-    fn conflicts(&self, owner: (Generation, u64), range: &Range<u64>, mode: LockMode) -> bool {
+    fn conflicts(&self, owner: Owner, range: &Range<u64>, mode: LockMode) -> bool {
         let others = self.locked.iter().filter(|(other, _)| **other != owner).flat_map(|(_, bytes)| bytes);
         others.into_iter().any(|(byte, held)| range.contains(byte) && held.conflicts(mode))
     }
+
+    /// The same, also with what others wait for.
+    fn may_conflict(&self, owner: Owner, range: &Range<u64>, mode: LockMode) -> bool {
+        let mut others = self.waits.iter().filter(|(other, _)| **other != owner);
+        others.any(|(_, (_, other, wanted))| range.clone().any(|byte| other.contains(&byte)) && mode.conflicts(*wanted))
+            || self.conflicts(owner, range, mode)
+    }
+
+    /// Takes in what has ended of what was waited for.
+    fn look(&mut self, seed: u64, bench: &Bench) {
+        let ended: Vec<_> = self.waits.extract_if(.., |_, (op, ..)| bench.ended.contains_key(op)).collect();
+        let granted = || ended.iter().filter(|(_, (op, ..))| bench.ended[op].1 == DONE);
+        for (owner, (_, range, mode)) in granted() {
+            self.locked.entry(*owner).or_default().extend(range.clone().map(|byte| (byte, *mode)));
+        }
+        let is_right =
+            |(owner, (_, range, mode)): &(Owner, (_, Range<u64>, LockMode))| !self.conflicts(*owner, range, *mode);
+        assert!(granted().all(is_right), "seed {seed}: {ended:?}");
+    }
 }
 
-/// Locks that are granted never conflict, whatever is granted, refused, unlocked and cut; and at the end everything can be locked.
+/// Locks that are granted never conflict, whatever is granted, refused, unlocked and cut, and who waits; no request waits for nothing; and at
+/// the end everything can be locked.
 #[test]
 fn granted_locks_never_conflict() {
-    for seed in 0..30 {
+    for seed in 0..60 {
         let (mut pair, mut rng, mut model) = (Pair::new(seed), Rng::new(seed), Model::default());
         let is_bad = seed % 2 == 1;
         pair.bench.network = if is_bad { BAD } else { GOOD };
@@ -298,18 +461,28 @@ fn granted_locks_never_conflict() {
             let range = start..start + rng.between(1, 8);
             let key = (host, owner);
             let handle = pair.handles[&host];
-            match rng.below(5) {
+            model.look(seed, &pair.bench);
+            if model.waits.contains_key(&key) {
+                continue;
+            }
+            let mode = if rng.chance(1, 2) { Shared } else { Exclusive };
+            match rng.below(6) {
+                5 => {
+                    let op = pair.ask(host, owner, range.clone(), mode, true);
+                    model.waits.insert(key, (op, range, mode));
+                    pair.bench.pass(Duration::from_micros(rng.below(1000)));
+                }
                 0..3 => {
-                    let mode = if rng.chance(1, 2) { Shared } else { Exclusive };
                     let op = pair.ask(host, owner, range.clone(), mode, false);
                     match pair.bench.finish(op) {
                         Ok(_) => {
+                            model.look(seed, &pair.bench);
                             assert!(!model.conflicts(key, &range, mode), "seed {seed}, step {step}: {key:?} {range:?}");
                             model.locked.entry(key).or_default().extend(range.map(|byte| (byte, mode)));
                         }
                         Err(error) => {
                             assert_eq!(error, LOCKED, "seed {seed}");
-                            let is_right = is_bad || model.conflicts(key, &range, mode);
+                            let is_right = is_bad || model.may_conflict(key, &range, mode);
                             assert!(is_right, "seed {seed}, step {step}: {key:?} {range:?} is only kept elsewhere");
                         }
                     }
@@ -325,23 +498,29 @@ fn granted_locks_never_conflict() {
                     model.locked.remove(&key);
                 }
                 _ => {
-                    let mode = if rng.chance(1, 2) { Shared } else { Exclusive };
                     let (owner, range_asked) = (AdvisoryOwner(owner), range.clone());
                     let test = FilesRequest::TestLock { handle, owner, range: range_asked, mode };
                     let tested = pair.bench.call(host, test);
+                    model.look(seed, &pair.bench);
                     let conflicts = model.conflicts(key, &range, mode);
                     let is_free = tested == Ok(FilesSuccess::Tested { is_locked: false });
                     assert!(!(is_free && conflicts), "seed {seed}, step {step}: {key:?} {range:?}");
-                    assert!(is_bad || is_free || conflicts, "seed {seed}, step {step}: {key:?} {range:?}");
+                    let is_right = is_bad || is_free || model.may_conflict(key, &range, mode);
+                    assert!(is_right, "seed {seed}, step {step}: {key:?} {range:?}");
                 }
             }
         }
+        pair.bench.network = GOOD;
         for (host, owner) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)] {
             let host = Generation(host);
+            pair.bench.pass(Duration::from_secs(5));
+            model.look(seed, &pair.bench);
+            let is_right = |(key, (_, range, mode)): (&Owner, &(_, _, _))| model.may_conflict(*key, range, *mode);
+            assert!(model.waits.iter().all(is_right), "seed {seed}: none waits for nothing: {:?}", model.waits);
             let release = FilesRequest::ReleaseOwner { handle: pair.handles[&host], owner: AdvisoryOwner(owner) };
             assert_eq!(pair.bench.call(host, release), Ok(FilesSuccess::Done));
+            model.locked.remove(&(host, owner));
         }
-        pair.bench.network = GOOD;
         pair.bench.pass(Duration::from_secs(5));
         assert_eq!(pair.lock(ONE, 0..u64::MAX, Exclusive), Ok(()), "seed {seed}");
         pair.bench.unmount_all();

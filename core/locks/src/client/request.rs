@@ -3,7 +3,7 @@
 use super::foresight::Foresight;
 use super::wanted::{HolderId, Retention};
 use braid_base::{Backoff, Generation, LockServerId, ObjectId};
-use braid_wire::locking::{LockExtent, LockMode, LockTerm};
+use braid_wire::locking::{LockExtent, LockMode, LockTerm, Patience};
 use std::collections::BTreeSet;
 
 /// A lock, from when it is requested until its release is confirmed.
@@ -43,7 +43,7 @@ pub(super) struct Parts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
     Asked {
-        impatient: bool,
+        patience: Patience,
     },
     Held,
     /// Held, but the server has restarted since and has not confirmed it yet.
@@ -107,7 +107,7 @@ impl Request {
         match self.state {
             RequestState::Asked { .. } if self.retention == Retention::Leased => LockTerm::Lease,
             RequestState::Asked { .. } if self.cached() => LockTerm::Cached,
-            RequestState::Asked { impatient } => LockTerm::Transaction { impatient },
+            RequestState::Asked { patience } => LockTerm::Transaction { impatient: patience == Patience::Impatient },
             _ if self.retention.width().is_some() => LockTerm::HeldRange { start: heard },
             _ => LockTerm::Held { start: heard, cached: self.cached() },
         }

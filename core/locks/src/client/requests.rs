@@ -10,7 +10,7 @@ use braid_machine::Ignored;
 use braid_wire::Rejection;
 use braid_wire::locking::{
     LOCK_PART_EXTENTS_MAX, LOCK_PARTS_MAX, LockAnswer, LockCommand, LockExtent, LockPart, LockRefusal, LockReply,
-    LockTerm,
+    LockTerm, Patience,
 };
 
 /// A host keeps as many locks as there may be extents at a lock server, divided by this. Programs that lock one range after the other, and
@@ -41,14 +41,14 @@ impl LockClient {
         true
     }
 
-    /// Requests a lock from a server. `impatient`: the server is to refuse it if it can't be granted soon.
+    /// Requests a lock from a server.
     pub(super) fn ask(
         &mut self,
         cx: &mut Ctx,
         holder: HolderId,
         server: LockServerId,
         extents: Vec<LockExtent>,
-        impatient: bool,
+        patience: Patience,
     ) {
         let held = &self.holders[&holder];
         let (object, retention, mut over) = (held.object, held.retention, Vec::new());
@@ -69,7 +69,7 @@ impl LockClient {
             _ => Foresight::default(),
         };
         let number = (cx.number)();
-        let request = Request::new(cx.settings.resend(), server, object, extents, RequestState::Asked { impatient });
+        let request = Request::new(cx.settings.resend(), server, object, extents, RequestState::Asked { patience });
         let parts = Parts { beyond, ..Parts::default() };
         let request = Request { retention, users: [holder].into(), over, parts, ..request };
         self.requests.insert(number, request);
@@ -95,9 +95,9 @@ impl LockClient {
         let command = match (request.state, request.term(heard)) {
             (RequestState::Held, _) => return,
             (RequestState::Releasing, _) => LockCommand::Unlock { lock_id },
-            (RequestState::Asked { impatient }, LockTerm::Cached) if request.retention.width().is_some() => {
+            (RequestState::Asked { patience }, LockTerm::Cached) if request.retention.width().is_some() => {
                 let (Foresight { width, ahead }, over) = (request.parts.beyond.clone(), request.over.clone());
-                LockCommand::LockRange { lock_id, object, extents, width, ahead, over, impatient }
+                LockCommand::LockRange { lock_id, object, extents, width, ahead, over, patience }
             }
             (_, term) => LockCommand::Lock { lock_id, object, extents, term },
         };

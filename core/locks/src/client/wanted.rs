@@ -1,7 +1,7 @@
 //! Who wants locks, which, and what becomes of them afterwards.
 
 use braid_base::ObjectId;
-use braid_wire::locking::LockExtent;
+use braid_wire::locking::{LockExtent, Patience};
 
 /// A part of the owner that has lock holders. The owner gives each of its parts its own number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -24,18 +24,17 @@ pub struct Wanted {
     pub unit_blocks: u64,
     /// What becomes of the locks after their holder.
     pub retention: Retention,
-    /// Whether a server refuses locks that it can't grant soon, and this host those that its other holders have. Locks that are cached as a
-    /// whole are waited for.
-    pub is_impatient: bool,
-    /// Of locks that are kept in parts: other holders of the part, whose locks on the object do not count. The locks are granted over them;
-    /// if they are wanted impatiently, before those that wait for these others.
+    /// What is waited for, also among the holders of this host. Locks that are cached as a whole are waited for in turn. Who passes others may
+    /// be granted what conflicts with [rivals](super::PartLocks::rivals): the part has to look.
+    pub patience: Patience,
+    /// Of locks that are kept in parts: other holders of the part, whose locks on the object do not count. The locks are granted over them.
     pub over: Vec<u64>,
 }
 
 impl Wanted {
     /// Locks on the usual terms, on an object that only one lock server serves.
     pub fn new(object: ObjectId, extents: Vec<LockExtent>, retention: Retention) -> Wanted {
-        Wanted { object, extents, unit_blocks: 1, retention, is_impatient: false, over: Vec::new() }
+        Wanted { object, extents, unit_blocks: 1, retention, patience: Patience::InTurn, over: Vec::new() }
     }
 }
 

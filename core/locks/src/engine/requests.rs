@@ -7,7 +7,7 @@ use super::{EngineEvent, EngineTimer, FenceCause, LockEngine};
 use crate::sessions::{FenceState, HeldLock, LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable, Locked};
 use braid_base::{BLOCK_BYTES, Callbacks, Generation, ObjectId, Time, limits};
-use braid_wire::{LOCK_PART_EXTENTS_MAX, LockExtent, LockPart, LockTerm};
+use braid_wire::{LOCK_PART_EXTENTS_MAX, LockExtent, LockPart, LockTerm, Patience};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ impl LockEngine {
         self.count_extents(name.host, extents);
         let session = self.sessions.get_mut(&name.host).expect("a host that holds a lock has a session");
         let extents = extents as u16;
-        let held = HeldLock { cached, waited: false, in_parts, lapses: false, extents, since: now };
+        let held = HeldLock { cached, waited: false, in_parts, upgrades: false, lapses: false, extents, since: now };
         session.lock_ids.insert(name.lock_id, held);
     }
 
@@ -142,19 +142,18 @@ impl LockEngine {
             }
         }
         let belongs = |other: LockName| other.host == name.host && asked.over.contains(&other.lock_id);
-        let passes = asked.impatient && !asked.over.is_empty();
-        let locked = if asked.over.is_empty() {
+        let passes = asked.in_parts && asked.patience != Patience::InTurn;
+        let locked = if asked.over.is_empty() && !passes {
             self.table.lock(name, asked.object, &asked.extents)
-        } else if passes && self.table.hold_beside(name, asked.object, &asked.extents, belongs) {
-            Locked::Granted
         } else {
-            self.table.lock_beside(name, asked.object, &asked.extents, belongs)
+            self.table.lock_beside(name, asked.object, &asked.extents, belongs, passes)
         };
         let waited = locked != Locked::Granted;
         let cached = is_lease || asked.term == LockTerm::Cached;
         let session = self.sessions.get_mut(&name.host).expect("a host that requests a lock has a session");
         let extents = asked.extents.len() as u16;
-        let held = HeldLock { cached, waited, in_parts: asked.in_parts, lapses: is_lease, extents, since: now };
+        let (in_parts, upgrades) = (asked.in_parts, asked.patience == Patience::Upgrade);
+        let held = HeldLock { cached, waited, in_parts, upgrades, lapses: is_lease, extents, since: now };
         session.lock_ids.insert(name.lock_id, held);
         match locked {
             Locked::Granted => {
@@ -166,7 +165,13 @@ impl LockEngine {
             }
             Locked::Waits { blockers } => {
                 self.events.push_back(EngineEvent::Waits(name));
-                if asked.impatient {
+                let meets = |other: &LockName| {
+                    other.host != name.host && self.held(*other).is_some_and(|waiting| waiting.upgrades)
+                };
+                if upgrades && self.table.waiters(asked.object, &asked.extents).iter().any(meets) {
+                    return self.refuse(now, name);
+                }
+                if asked.patience == Patience::Impatient {
                     // What is kept and not in use comes back, even if the first recall is lost.
                     let recalls = if asked.in_parts { self.settings.resend_min } else { Duration::ZERO };
                     let until = now.after(self.settings.lock_timeout + recalls);
@@ -265,7 +270,7 @@ impl LockEngine {
         for (by, extent) in self.table.wanted_extents(name) {
             // One that shares may be granted what one that does not has to wait for.
             if in_use.contains(&extent) && self.is_impatient(by) {
-                self.on_impatient(now, by);
+                self.refuse(now, by);
             }
         }
     }
@@ -402,9 +407,9 @@ impl LockEngine {
         }
     }
 
-    /// A lock request has waited for as long as it may.
-    pub(super) fn on_impatient(&mut self, now: Time, name: LockName) {
-        assert_eq!(self.table.state(name), Some(LockState::Waiting), "a granted lock has no timer: {name:?}");
+    /// A lock request has waited for as long as it may, or would wait in vain.
+    pub(super) fn refuse(&mut self, now: Time, name: LockName) {
+        assert_eq!(self.table.state(name), Some(LockState::Waiting), "a granted lock is not refused: {name:?}");
         self.give_back(now, name);
         self.events.push_back(EngineEvent::TimedOut(name));
     }

@@ -8,7 +8,7 @@ pub use braid_machine::{Effect, Effects, Input, Machine};
 pub use braid_wire::LockMode::{Exclusive, Shared};
 pub use braid_wire::{
     LockAnswer, LockCommand, LockExtent, LockMode, LockPart, LockRefusal, LockReply, LockRequest, LockTerm, Message,
-    MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Rejection,
+    MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Patience, Rejection,
 };
 pub use braid_world::MemoryDisk;
 pub use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -252,7 +252,8 @@ impl ClientHost {
                 Holder { extents: extents.clone(), has_all: false, revoked: false, over: over.clone() },
             );
             let is_impatient = retention == Retention::Released && self.is_active && self.rng.chance(1, 2);
-            let wanted = Wanted { over, is_impatient, ..Wanted::new(OBJECT, extents, retention) };
+            let patience = if is_impatient { Patience::Impatient } else { Patience::InTurn };
+            let wanted = Wanted { over, patience, ..Wanted::new(OBJECT, extents, retention) };
             client.of_part(PART).acquire(cx, number, wanted);
             self.listen(cx, &mut client);
         }

@@ -3,7 +3,8 @@
 //!
 //! `a1` is lock 1 of host a, and `own1` one of the process that contains the engine. `X 0 8` is exclusive, on eight blocks from block 0 on;
 //! `parts 4` says that it is called back in parts, and may be longer by four blocks; `over a1`, that it is a lock over `a1`; `ahead 20 30`, that
-//! as many blocks from block 20 and from block 30 on belong to it, too, if they are free; `lease`, that it is a lease. Hosts a and d are of one node group.
+//! as many blocks from block 20 and from block 30 on belong to it, too, if they are free; `lease`, that it is a lease; `impatient`, `passes` and
+//! `upgrades`, what it waits for. Hosts a and d are of one node group.
 
 use crate::bench::*;
 use braid_base::Callbacks;
@@ -49,6 +50,13 @@ impl Story {
             [lock, mode, start, count, ref term @ ..] => {
                 let extents = extents_of(&[mode, start, count]);
                 let impatient = words.contains(&"impatient");
+                let all = [
+                    ("impatient", Patience::Impatient),
+                    ("passes", Patience::ForHeld),
+                    ("upgrades", Patience::Upgrade),
+                ];
+                let patience =
+                    all.into_iter().find(|(word, _)| words.contains(word)).map_or(Patience::InTurn, |it| it.1);
                 let term = match term {
                     ["cached"] | ["parts", ..] => LockTerm::Cached,
                     ["lease"] => LockTerm::Lease,
@@ -71,7 +79,7 @@ impl Story {
                             width,
                             ahead,
                             over,
-                            impatient,
+                            patience,
                             ..LockDetails::whole(OBJECT, extents, term)
                         };
                         assert_eq!(self.engine.ask(self.now, name, asked, true), Acceptance::Accepted);
@@ -223,13 +231,14 @@ fn leases_never_wait_and_end_when_others_want_what_conflicts() {
 fn leases_of_a_silent_host_lapse_and_it_is_not_fenced() {
     tell(&[
         ("a1 S 0 8 lease", "a1"),
+        ("a2 X 40 8 parts 0", "a2 X 40 8"),
         ("b1 X 8 8 parts 0", "b1 X 8 8"),
         ("pass 3500", ""),
         ("hear c", ""),
         ("c1 X 0 1", "c1 waits, revoke a[1]"),
         ("pass 500", "revoke a[1]"),
         ("hear c", ""),
-        ("pass 500", "c1 at last, list"),
+        ("pass 500", "c1 at last"),
         // What is no lease costs its host the fence.
         ("c2 X 8 1", "c2 waits, recall b1: X 8 1"),
         ("pass 500", "doom b Silent"),
@@ -372,6 +381,30 @@ fn an_impatient_lock_of_ranges_passes_those_that_wait_and_is_refused_for_what_is
         ("pass 500", "recall and ask a1: X 0 2, a2: X 0 2, a4: S 7 1"),
         ("pass 49", ""),
         ("pass 1", "c3 is refused"),
+    ]);
+}
+
+#[test]
+fn an_owner_that_has_locks_passes_those_that_wait_and_the_second_of_two_upgrades_is_refused() {
+    tell(&[
+        ("a1 X 0 2 parts 0", "a1 X 0 2"),
+        ("c1 X 6 2 parts 0", "c1 X 6 2"),
+        ("b1 X 0 8 parts 0", "b1 waits, recall a1: X 0 8, recall c1: X 0 8"),
+        ("c2 X 4 1 parts 0", "c2 waits"),
+        // It is granted, or has to wait for what is held alone.
+        ("a2 X 2 2 parts 0 passes", "a2 X 2 2, recall a2: X 0 8"),
+        ("a3 S 7 1 parts 0 passes", "a3 waits"),
+        ("back c1", "a3 S 7 1 at last, recall a3: X 0 8"),
+        ("back a1", ""),
+        ("back a2", ""),
+        ("back a3", "b1 X 0 8 at last, recall b1: X 4 1"),
+        // Two hosts would wait for each other; a third one only waits for one of them.
+        ("a5 S 20 4 parts 0", "a5 S 20 4"),
+        ("b5 S 20 8 parts 0", "b5 S 20 8"),
+        ("a6 X 20 4 parts 0 upgrades over a5", "a6 waits, recall b5: X 20 4"),
+        ("b6 X 22 4 parts 0 upgrades over b5", "b6 waits, b6 is refused"),
+        ("c6 X 26 2 parts 0 upgrades", "c6 waits, recall b5: X 20 4 X 26 2"),
+        ("shrink b5 S 24 4", "a6 X 20 4 at last"),
     ]);
 }
 

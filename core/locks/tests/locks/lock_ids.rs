@@ -104,8 +104,8 @@ fn locks_over_each_other_are_reported_to_a_restarted_server() {
         assert_eq!(bench.hear(ONE), granted(lock_id, false));
     }
     let (extents, over) = (extents(Exclusive, &[(20, 1)]), vec![1]);
-    let (width, ahead, impatient) = (0, Vec::new(), true);
-    let command = LockCommand::LockRange { lock_id: 3, object: OBJECT, extents, width, ahead, over, impatient };
+    let (width, ahead, patience) = (0, Vec::new(), Patience::Impatient);
+    let command = LockCommand::LockRange { lock_id: 3, object: OBJECT, extents, width, ahead, over, patience };
     bench.say_to(old, ONE, command);
     assert_eq!(
         bench.hear(ONE),

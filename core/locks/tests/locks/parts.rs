@@ -66,7 +66,7 @@ fn wanted() -> Wanted {
         extents,
         unit_blocks: 8,
         retention: Retention::Cached,
-        is_impatient: false,
+        patience: Patience::InTurn,
         over: Vec::new(),
     }
 }

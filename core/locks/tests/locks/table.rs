@@ -7,11 +7,13 @@ use proptest::prelude::*;
 type Owner = u8;
 type Lock = (Owner, ObjectId, Vec<LockExtent>);
 
-/// A lock is held if no earlier one conflicts with it.
+/// A lock is held if no earlier one conflicts with it. One that passes those that wait came before them, but behind those that are held.
 #[derive(Default)]
 struct Naive {
     in_order: Vec<Lock>,
-    /// The number of locks at the front that were taken in as held.
+    held: BTreeSet<Owner>,
+    passing: BTreeSet<Owner>,
+    /// The number of locks at the front that were taken in as held, or passed others.
     held_before: usize,
     /// Owners whose locks belong together.
     beside: BTreeSet<(Owner, Owner)>,
@@ -28,15 +30,24 @@ impl Naive {
 
     fn earlier(&self, index: usize) -> Vec<Owner> {
         let lock_id = &self.in_order[index];
-        self.in_order[..index].iter().filter(|other| self.conflict(other, lock_id)).map(|(owner, ..)| *owner).collect()
+        let is_ahead = |(at, other): &(usize, &Lock)| {
+            let waits = *at < index && !self.passing.contains(&lock_id.0);
+            other.0 != lock_id.0 && (self.held(other.0) || waits) && self.conflict(other, lock_id)
+        };
+        self.in_order.iter().enumerate().filter(is_ahead).map(|(_, (owner, ..))| *owner).collect()
     }
 
     fn held(&self, owner: Owner) -> bool {
-        self.find(owner).is_some_and(|index| self.earlier(index).is_empty())
+        self.held.contains(&owner)
     }
 
-    fn holders(&self) -> Vec<Owner> {
-        self.in_order.iter().map(|(owner, ..)| *owner).filter(|owner| self.held(*owner)).collect()
+    /// Grants what waits for nothing. Returns the owners.
+    fn grant(&mut self) -> Vec<Owner> {
+        let owners: Vec<_> = self.in_order.iter().map(|(owner, ..)| *owner).collect();
+        let is_granted = |(index, owner): &(usize, Owner)| {
+            !self.held(*owner) && self.earlier(*index).is_empty() && self.held.insert(*owner)
+        };
+        owners.into_iter().enumerate().filter(is_granted).map(|(_, owner)| owner).collect()
     }
 
     fn blockers(&self, owner: Owner) -> Vec<Owner> {
@@ -45,26 +56,27 @@ impl Naive {
         held.into_iter().collect()
     }
 
-    fn wanted(&self, owner: Owner) -> bool {
-        let after = self.find(owner).map_or(&[][..], |index| &self.in_order[index..]);
-        after.iter().skip(1).any(|later| self.conflict(later, &after[0]))
+    /// The places of those that wait for it.
+    fn waiting_for(&self, owner: Owner) -> Vec<usize> {
+        let Some(index) = self.find(owner) else { return Vec::new() };
+        let waits = |at: &usize| {
+            let other = &self.in_order[*at];
+            let is_behind = self.held(owner) || (*at > index && !self.passing.contains(&other.0));
+            !self.held(other.0) && is_behind && self.conflict(other, &self.in_order[index])
+        };
+        (0..self.in_order.len()).filter(waits).collect()
     }
 
     /// Those that wait for it, but not for its promotion before.
     fn wanting(&self, owner: Owner) -> BTreeSet<Owner> {
-        let index = self.find(owner).unwrap_or(self.in_order.len());
         let is_behind_promotion = |at: usize| {
             self.in_order[..at].iter().any(|other| {
                 let is_promotion = self.beside.contains(&(other.0, owner)) && !self.held(other.0);
-                is_promotion && self.conflict(other, &self.in_order[at])
+                is_promotion && self.conflict(other, &self.in_order[at]) && !self.passing.contains(&self.in_order[at].0)
             })
         };
-        let later = (index + 1..self.in_order.len()).filter(|at| !is_behind_promotion(*at));
-        later
-            .map(|at| &self.in_order[at])
-            .filter(|later| self.conflict(later, &self.in_order[index]))
-            .map(|later| later.0)
-            .collect()
+        let waiting = self.waiting_for(owner).into_iter().filter(|at| !is_behind_promotion(*at));
+        waiting.map(|at| self.in_order[at].0).collect()
     }
 
     fn conflicts(&self, object: ObjectId, extents: &[LockExtent], except: Option<Owner>) -> bool {
@@ -86,8 +98,8 @@ fn conflict(one: &Lock, other: &Lock) -> bool {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// The locks of the last owners belong together with it.
-    Lock(Owner, ObjectId, Vec<LockExtent>, BTreeSet<Owner>),
+    /// The locks of the last owners belong together with it. It passes those that wait if so.
+    Lock(Owner, ObjectId, Vec<LockExtent>, BTreeSet<Owner>, bool),
     /// Keeps the first of these extents, cut by one block, and shared if so.
     Shrink(Owner, usize, bool),
     Hold(Owner, ObjectId, Vec<LockExtent>),
@@ -109,8 +121,8 @@ fn extents() -> impl Strategy<Value = Vec<LockExtent>> {
 fn action() -> impl Strategy<Value = Action> {
     let lock_id = || (0u8..30, (1u64..3).prop_map(ObjectId), extents());
     prop_oneof![
-        6 => (lock_id(), prop::collection::btree_set(0u8..30, 0..6))
-            .prop_map(|((owner, object, extents), beside)| Action::Lock(owner, object, extents, beside)),
+        6 => (lock_id(), prop::collection::btree_set(0u8..30, 0..6), prop::bool::weighted(0.3))
+            .prop_map(|((owner, object, extents), beside, passes)| Action::Lock(owner, object, extents, beside, passes)),
         2 => (0u8..30, 1usize..4, any::<bool>()).prop_map(|(owner, rest, weaker)| Action::Shrink(owner, rest, weaker)),
         3 => lock_id().prop_map(|(owner, object, extents)| Action::Hold(owner, object, extents)),
         5 => (0u8..30).prop_map(Action::Release),
@@ -130,21 +142,27 @@ proptest! {
         let mut naive = Naive::default();
         for action in actions {
             match action {
-                Action::Lock(owner, object, extents, beside) if naive.find(owner).is_none() => {
+                Action::Lock(owner, object, extents, beside, passes) if naive.find(owner).is_none() => {
                     let lock_id = (owner, object, extents.clone());
-                    let belongs = |other: &&Lock| beside.contains(&other.0) && conflict(other, &lock_id);
+                    let held = naive.held.clone();
+                    let belongs = |other: &&Lock| {
+                        beside.contains(&other.0) && (!passes || held.contains(&other.0)) && conflict(other, &lock_id)
+                    };
                     for (other, ..) in naive.in_order.iter().filter(belongs) {
                         naive.beside.extend([(owner, *other), (*other, owner)]);
                     }
-                    naive.in_order.push(lock_id);
+                    let at = if passes { naive.held_before } else { naive.in_order.len() };
+                    naive.in_order.insert(at, lock_id);
+                    naive.held_before += usize::from(passes && naive.passing.insert(owner));
+                    naive.grant();
                     let expected = match naive.held(owner) {
                         true => Locked::Granted,
                         false => Locked::Waits { blockers: naive.blockers(owner) },
                     };
-                    prop_assert_eq!(table.lock_beside(owner, object, &extents, |other| beside.contains(&other)), expected);
+                    let belongs = |other| beside.contains(&other);
+                    prop_assert_eq!(table.lock_beside(owner, object, &extents, belongs, passes), expected);
                 }
                 Action::Shrink(owner, rest, weaker) => {
-                    let before = naive.holders();
                     let mut granted = Vec::new();
                     let Some(index) = naive.find(owner) else {
                         prop_assert!(!table.shrink(owner, &[], &mut granted));
@@ -163,8 +181,7 @@ proptest! {
                     if is_held {
                         naive.in_order[index].2 = extents;
                     }
-                    let expected: Vec<_> = naive.holders().into_iter().filter(|held| !before.contains(held)).collect();
-                    prop_assert_eq!(granted, expected);
+                    prop_assert_eq!(granted, naive.grant());
                 }
                 Action::Hold(owner, object, extents) if naive.find(owner).is_none() => {
                     let free = !naive.conflicts(object, &extents, None);
@@ -172,19 +189,20 @@ proptest! {
                     if free {
                         naive.in_order.insert(naive.held_before, (owner, object, extents));
                         naive.held_before += 1;
+                        naive.held.insert(owner);
                     }
                 }
                 Action::Release(owner) => {
-                    let before = naive.holders();
                     if let Some(index) = naive.find(owner) {
                         naive.in_order.remove(index);
+                        naive.held.remove(&owner);
+                        naive.passing.remove(&owner);
                         naive.held_before -= usize::from(index < naive.held_before);
                         naive.beside.retain(|(one, other)| *one != owner && *other != owner);
                     }
                     let mut granted = Vec::new();
                     table.release(owner, &mut granted);
-                    let expected: Vec<_> = naive.holders().into_iter().filter(|held| !before.contains(held)).collect();
-                    prop_assert_eq!(granted, expected);
+                    prop_assert_eq!(granted, naive.grant());
                 }
                 Action::Look(owner, object, extents) => {
                     for except in [None, Some(owner)] {
@@ -221,7 +239,7 @@ proptest! {
                 });
                 prop_assert_eq!(table.state(owner), state);
                 prop_assert_eq!(table.blockers(owner), naive.blockers(owner));
-                prop_assert_eq!(table.wanted(owner), naive.wanted(owner));
+                prop_assert_eq!(table.wanted(owner), !naive.waiting_for(owner).is_empty());
                 let wanting: BTreeSet<_> = table.wanted_extents(owner).into_iter().map(|(other, _)| other).collect();
                 prop_assert_eq!(wanting, naive.wanting(owner));
             }

@@ -202,6 +202,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("LockCommand", LOCK_REQUEST.into(), 8),
         ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 5),
         ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),
+        ("Patience", format!("{LOCK_REQUEST} 06 {TICKET} {OBJECT} 00000000 {OBJECT} 00000000 00000000"), 4),
         ("LockReply", LOCK_ANSWER.into(), 10),
         ("LockRefusal", format!("{LOCK_ANSWER} 05 {TICKET}"), 3),
         ("MonitorCommand", MONITOR_REQUEST.into(), 6),

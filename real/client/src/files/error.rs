@@ -73,6 +73,12 @@ pub enum FilesError {
     /// `EAGAIN`: another owner has a conflicting lock.
     #[error("another owner has locked these bytes: try again later, or wait with `lock`")]
     Locked,
+    /// `EDEADLK`: another owner waits for this one, and would be waited for.
+    #[error("two owners would wait for each other: unlock something, and try again")]
+    Deadlock,
+    /// `ENOLCK`: the owner has locked the file in too many pieces, or the mount has too many locks.
+    #[error("too many locks: unlock some")]
+    TooManyLocks,
     /// `EBADF`: the file was closed.
     #[error("the file is closed: open it again")]
     NotOpen,
@@ -139,6 +145,8 @@ impl From<HostError> for FilesError {
             HostError::Files(HostFilesError::Refused(error)) => FilesError::from(error),
             HostError::Files(HostFilesError::NotOpen) => FilesError::NotOpen,
             HostError::Files(HostFilesError::Locked) => FilesError::Locked,
+            HostError::Files(HostFilesError::Deadlock) => FilesError::Deadlock,
+            HostError::Files(HostFilesError::TooManyLocks) => FilesError::TooManyLocks,
             HostError::Files(HostFilesError::NotMounted) | HostError::Stopped | HostError::Disconnecting => {
                 FilesError::Closed
             }
@@ -208,6 +216,7 @@ impl From<FilesError> for std::io::Error {
             FilesError::Stale | FilesError::Fenced => ErrorKind::StaleNetworkFileHandle,
             FilesError::Locked | FilesError::Busy => ErrorKind::WouldBlock,
             FilesError::TimedOut { .. } => ErrorKind::TimedOut,
+            FilesError::Deadlock => ErrorKind::Deadlock,
             FilesError::NotAFile
             | FilesError::NotALink
             | FilesError::IntoItself

@@ -31,7 +31,8 @@ impl File {
     /// dropped, the owner may have the lock or not.
     ///
     /// # Errors
-    /// [`FilesError::TimedOut`]: the owner has got no lock within the deadline, and does not wait any more.
+    /// [`FilesError::TimedOut`]: the owner has got no lock within the deadline, and does not wait any more. [`FilesError::Deadlock`]: it would
+    /// wait for an owner that waits for it.
     pub async fn lock(&self, owner: LockOwner, range: Range<u64>, kind: LockKind) -> Result<(), FilesError> {
         let request = self.lock_request(owner, range, kind, true)?;
         let (mount, waited) = (&self.open.mount, self.files.deadline());
