@@ -241,7 +241,7 @@ fn a_mount_that_was_suspended_asks_again_for_what_was_granted_before() {
     let before = pair.asked();
     pair.unlock(ONE, 0..10);
     let until = pair.bench.now.time.after(Duration::from_secs(1));
-    while pair.bench.server.locks.engine().lock_counts().any(|(host, _, waiting)| host == TWO && waiting > 0) {
+    while pair.bench.server.locks().engine().lock_counts().any(|(host, _, waiting)| host == TWO && waiting > 0) {
         assert!(pair.bench.happen(until));
     }
     assert!(!pair.bench.ended.contains_key(&op), "the answer is under way");
