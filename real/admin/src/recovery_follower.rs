@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_comes_late_tells_no_rate() {
+    fn a_follower_that_comes_late_tells_no_rate() {
         let followed = |from, until| {
             let mut device = FollowedDevice::new(DeviceCondition::Healthy);
             device.first = Some(Healing { left: Some(64 << 20), ..Healing::default() });

@@ -290,7 +290,7 @@ fn owners_of_a_mount_that_would_wait_in_a_circle_are_refused() {
 }
 
 #[test]
-fn what_another_owner_was_granted_by_what_the_mount_keeps_is_not_granted_with_what_comes() {
+fn bytes_that_another_owner_got_meanwhile_are_not_granted_with_what_comes() {
     let mut pair = Pair::new(19);
     assert_eq!((pair.lock(ONE, 0..10, Exclusive), pair.lock(TWO, 10..20, Exclusive)), (Ok(()), Ok(())));
     pair.unlock(ONE, 0..10);
