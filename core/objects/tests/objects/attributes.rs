@@ -77,3 +77,21 @@ fn one_list_has_1024_attributes_at_most() {
     let ActionResult::Attributes { found, more } = list else { panic!("a list") };
     assert_eq!((found.len(), more), (64, false));
 }
+
+#[test]
+fn lists_show_what_the_same_request_has_changed() {
+    let mut objects = Objects::with_one();
+    for number in 0..6 {
+        objects.does([set(AttributeName::new(0, number), b"x")]);
+    }
+    let name = |number| AttributeName::new(0, number);
+    let change =
+        command(Action::Nothing).set(name(0), b"").set(name(2), b"").set(name(3), b"longer").set(name(9), b"new");
+    let list = command(Action::ListAttributes { after: None, page: None, most: 9 });
+    let results = objects.does([change, list.clone()]);
+    let found = vec![(name(1), 1), (name(3), 6), (name(4), 1), (name(5), 1), (name(9), 3)];
+    assert_eq!(results[1].action, ActionResult::Attributes { found, more: false });
+    let rest = [1, 3, 4, 5, 9].into_iter().fold(command(Action::Nothing), |sets, number| sets.set(name(number), b""));
+    let results = objects.does([rest, list]);
+    assert_eq!(results[1].action, ActionResult::Attributes { found: vec![], more: false });
+}

@@ -268,7 +268,7 @@ fn a_device_of_the_format_before_is_read_and_made_one_of_this_before_it_is_writt
     let mut disk: TestDisk = bench.disk;
     for copy in [0, 4096] {
         let mut bytes = disk.get(copy, 512);
-        bytes[8..12].copy_from_slice(&3u32.to_le_bytes());
+        bytes[8..12].copy_from_slice(&(FORMAT - 1).to_le_bytes());
         let checksum = braid_base::checksum::crc32c(&bytes[..508]).to_le_bytes();
         bytes[508..].copy_from_slice(&checksum);
         disk.put(copy, &bytes.into());
