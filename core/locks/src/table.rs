@@ -184,7 +184,9 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     /// owners whose locks are granted by that. Returns false, and does nothing, if the lock is not held or does not cover the extents.
     pub fn shrink(&mut self, owner: Owner, rest: &[LockExtent], granted: &mut Vec<Owner>) -> bool {
         let Some(owned) = self.owners.get(&owner).filter(|owned| owned.state == LockState::Held) else { return false };
-        if !rest.iter().all(|part| owned.extents.iter().any(|whole| whole.covers(part))) {
+        // An extent of no blocks lies within any other, and locks nothing.
+        let is_part = |part: &LockExtent| part.range.count > 0 && owned.extents.iter().any(|whole| whole.covers(part));
+        if !rest.iter().all(is_part) {
             return false;
         }
         let before = self.remove(owner).expect("just seen");

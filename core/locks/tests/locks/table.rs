@@ -178,6 +178,9 @@ proptest! {
                     prop_assert_eq!(table.shrink(owner, &extents, &mut granted), is_held);
                     let longer = LockExtent { range: BlockRange::new(0, 1000), ..extents.first().copied().unwrap_or(WHOLE) };
                     prop_assert!(!table.shrink(owner, &[longer], &mut granted), "no lock grows");
+                    let first = extents.first().copied().unwrap_or(WHOLE);
+                    let none = LockExtent { range: BlockRange { count: 0, ..first.range }, ..first };
+                    prop_assert!(!table.shrink(owner, &[none], &mut granted), "no extent is empty");
                     if is_held {
                         naive.in_order[index].2 = extents;
                     }
