@@ -79,7 +79,7 @@ fn locks_of_two_servers_in_order_starve_no_transaction_and_make_no_deadlock() {
 #[test]
 fn locks_of_two_servers_at_once_starve_no_transaction_though_there_are_deadlocks() {
     let sum = nobody_starves(Ordering::ServerLock, Acquisition::Timeout, Duration::from_secs(1));
-    assert!(sum.hosts.restarts > 5, "{sum}");
+    assert!(sum.hosts.restarts > 0, "{sum}");
 }
 
 #[test]
