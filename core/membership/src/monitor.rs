@@ -623,9 +623,11 @@ impl Machine for Monitor {
                 "a device that is out, or about to be, has no lease: {device}"
             );
         }
-        let owners = &self.record.durable().owners;
-        if let Some(Recorded { membership: next, owners: next_owners, .. }) = self.record.writing() {
-            let same = (&next.members, &next.fence, next_owners) == (&durable.members, &durable.fence, owners);
+        let Recorded { owners, level, .. } = self.record.durable();
+        if let Some(Recorded { membership: next, owners: next_owners, level: next_level, .. }) = self.record.writing() {
+            let same = (&next.members, &next.fence, next_owners, next_level)
+                == (&durable.members, &durable.fence, owners, level);
+            assert!(next_level >= level, "a level never falls");
             next_owners.follow(owners, next.epoch);
             assert_eq!(next.epoch, if same { durable.epoch } else { durable.epoch.next() });
             assert!(never_shrinks(&durable.fence, &next.fence), "a fence never shrinks");
