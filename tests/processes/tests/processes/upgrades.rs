@@ -112,7 +112,7 @@ fn an_array_is_upgraded_daemon_by_daemon_under_load_and_back_until_its_level_is_
     };
     wait_until("the disks have the new format", LIMIT, || (0..5).all(|device| formats(device) == (6, 6)));
     load.go_on();
-    load.assert_kept(&array, &[&through_next]);
+    load.stop().verify(&through_next);
     next_host.replace(&array, &next);
     // A lock server keeps nothing whose format has changed: the hosts refuse it, not the server itself.
     for daemon in daemons.iter_mut().filter(|daemon| daemon.name != "lockd") {
