@@ -22,6 +22,9 @@ impl Coordinator {
             return ctx.out.ignore(Ignored::NotAwaited);
         }
         ctx.out.note(Note::Refused { transaction: id, device, step, refusal });
+        if let Some(op) = self.transactions.of(id.sequence).op {
+            self.operations.of_mut(op).refusals.for_lack_of_room = refusal == Refusal::Busy;
+        }
         if let Refusal::TooLate { seen } = refusal {
             self.stamps.learn(ctx.now.clock, seen);
             let transaction = self.transactions.of(id.sequence);

@@ -1,7 +1,7 @@
 //! Retries of operations, and their back-off. An operation whose attempt was refused is retried as a new transaction: the first time at
 //! once, since it knows the stamp to beat, and later after a random wait that grows with each refusal. An operation that was refused
 //! often waits less again, and takes stamps ahead of its host's clock: otherwise one with a clock behind those of the others, or on many
-//! blocks, would be overtaken by new ones each time.
+//! blocks, would be overtaken by new ones each time. Where a table is full, the longest waits remain: each attempt would fill tables more.
 
 use crate::ctx::OperationId;
 use crate::operations::Operations;
@@ -18,6 +18,8 @@ const SHORT_WAIT_AFTER: u32 = 3;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refusals {
     pub in_a_row: u32,
+    /// The last one was for lack of room in a table, not because others came first.
+    pub for_lack_of_room: bool,
     /// How far its next stamp is put ahead of the clock.
     pub head_start: Duration,
     /// When a device first refused its stamp as too far ahead, and when one last did.
@@ -51,7 +53,8 @@ impl Operations {
             _ if is_abandoned => Duration::ZERO,
             1 => Duration::ZERO,
             more => {
-                let steps = more.min((2 * LONGEST_WAIT_AFTER).saturating_sub(more).max(SHORT_WAIT_AFTER));
+                let fewer = (2 * LONGEST_WAIT_AFTER).saturating_sub(more).max(SHORT_WAIT_AFTER);
+                let steps = if operation.refusals.for_lack_of_room { more } else { more.min(fewer) };
                 settings.backoff().after(steps).next_random_wait(settings.backoff_min, rng)
             }
         };

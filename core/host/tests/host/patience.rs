@@ -329,3 +329,23 @@ stories! {
         "pass 2s" => "#1 write at once 4";
         "4 accepts" => "yield A, lock B XX cached";
 }
+
+/// What others wrote first is soon over, so that one who was refused often tries again soon. A full table is not, and each attempt would
+/// leave more behind.
+#[test]
+fn attempts_that_find_no_room_stay_far_apart_and_ones_that_lose_do_not() {
+    let attempts = |refusal: &str| {
+        let mut told = monitored(&[("w reads 0 endless", "#1 read 0")]);
+        let (mut attempts, end) = (0, told.stage.now.time.after(Duration::from_secs(10)));
+        while told.stage.now.time < end {
+            if told.open.iter().any(|(device, _)| device.0 == 0) {
+                told.call(&format!("0 refuses {refusal}"));
+                attempts += 1;
+            }
+            told.call("pass 1ms");
+        }
+        attempts
+    };
+    let (no_room, losing) = (attempts("Busy"), attempts("TooLate"));
+    assert!(no_room >= 100 && losing > 3 * no_room, "{no_room} without room, {losing} that lose");
+}
