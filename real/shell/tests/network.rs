@@ -16,8 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 use toy::{
-    ARRAY, Folder, LONG, MIB, Running, connect, connect_silently, echo, echo_of, encode, in_time, large_read_of, read,
-    start_device, start_device_behind, start_host, start_relay, wait_until, write,
+    ARRAY, Folder, LONG, MIB, Running, connect, connect_silently, echo, echo_of, encode, greet, in_time, large_read_of,
+    read, start_device, start_device_behind, start_host, start_relay, wait_until, write,
 };
 
 /// A device whose disk is a file in a new folder of this name.
@@ -257,7 +257,8 @@ async fn a_device_that_does_not_answer_is_connected_to_anew_and_one_that_was_not
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = Address::loopback(silent.local_addr().expect("bound").port());
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
-    let (_first, _) = in_time(silent.accept()).await.expect("the host connects");
+    let (mut first, _) = in_time(silent.accept()).await.expect("the host connects");
+    greet(&mut first).await;
     assert!(timeout(LONG, silent.accept()).await.is_err(), "silence is normal while no answer is due");
     let call = tokio::spawn(async move { echo(&client, 0).await });
     in_time(silent.accept()).await.expect("the host connects again");

@@ -358,9 +358,14 @@ pub fn encode(array: ArrayId, from: NodeId, to: NodeId, message: Message) -> Vec
 /// A connection on which both sides have said hello.
 pub async fn connect(address: &Address) -> TcpStream {
     let mut stream = connect_silently(address).await;
+    greet(&mut stream).await;
+    stream
+}
+
+/// Says hello, and hears the other side's.
+pub async fn greet(stream: &mut TcpStream) {
     stream.write_all(&Hello::ours(ARRAY, Level::FIRST).encode()).await.expect("sent");
     in_time(stream.read_exact(&mut [0; HELLO_BYTES])).await.expect("answered");
-    stream
 }
 
 pub async fn connect_silently(address: &Address) -> TcpStream {
