@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
+use std::time::Instant;
 
 const BLOCK: usize = 4096;
 
@@ -188,22 +189,33 @@ fn a_disk_that_may_not_be_written_fails_writes_and_only_those() {
     }
 }
 
+/// If the disk needs longer than the end of an engine waits, the kernel may give writes up. Then fewer writes are tried.
 #[test]
 fn an_engine_that_is_dropped_first_ends_what_it_began() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for choice in [EngineChoice::Uring, EngineChoice::Threads] {
-        let scratch = Scratch::new(&[]);
-        runtime.block_on(async {
-            let mut engine = Engine::start(scratch.open(true), choice, Arc::default()).expect("an engine");
-            for number in 0..200 {
-                let data = vec![Bytes::from(pattern(number * 8192, 8192))];
-                engine.push(DiskTag(number), DiskCommand::Write { offset: number * 8192, data, durable: false });
+        let is_ended_in_time = |writes: u64| {
+            let scratch = Scratch::new(&[]);
+            let ended = runtime.block_on(async {
+                let mut engine = Engine::start(scratch.open(true), choice, Arc::default()).expect("an engine");
+                for number in 0..writes {
+                    let data = vec![Bytes::from(pattern(number * 8192, 8192))];
+                    engine.push(DiskTag(number), DiskCommand::Write { offset: number * 8192, data, durable: false });
+                }
+                engine.submit(clock::now().time).expect("submitted");
+                let begun = Instant::now();
+                drop(engine);
+                begun.elapsed()
+            });
+            if ended >= DRAIN_MAX {
+                return false;
             }
-            engine.submit(clock::now().time).expect("submitted");
-        });
-        assert!(std::fs::read(&scratch.0).expect("the file") == pattern(0, 200 * 8192), "{choice:?}");
-        // The lock is released, too.
-        scratch.open(true);
+            assert!(std::fs::read(&scratch.0).expect("the file") == pattern(0, writes as usize * 8192), "{choice:?}");
+            // The lock is released, too.
+            scratch.open(true);
+            true
+        };
+        assert!([200, 20, 2, 2, 2].into_iter().any(is_ended_in_time), "{choice:?}: the disk is too slow for this test");
     }
 }
 
