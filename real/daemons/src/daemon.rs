@@ -10,11 +10,12 @@ use braid_machine::{Abandon, Machine, OneDisk};
 use braid_recording::Recorder;
 use braid_session::{HEARTBEAT, addresses, tell};
 use braid_shell::{
-    Address, Addresses, ClientOf, Counters, Disk, DiskOptions, EngineChoice, Listener, Node, OwnWaker, run_server,
+    Address, Addresses, ClientOf, Counters, Disk, DiskOptions, EngineChoice, Listener, Node, run_server,
 };
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::io;
 use std::path::Path;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -134,14 +135,13 @@ pub async fn run<S>(
             }
         }
     };
-    // The machine is woken for every message; these are not.
-    let (keeping, watching) = (pin!(keeping), pin!(watching));
-    let (keeping, watching) = (OwnWaker::new(keeping), OwnWaker::new(watching));
+    // The machine is woken for every message; these are polled only when they were woken themselves.
+    let beside: [Pin<&mut dyn Future<Output = Failure>>; 2] = [pin!(keeping), pin!(watching)];
+    let mut beside = FuturesUnordered::from_iter(beside);
     tokio::select! {
         biased;
         ended = running => ended.map_err(Failure::from),
-        failure = keeping => Err(failure),
-        failure = watching => Err(failure),
+        Some(failure) = beside.next() => Err(failure),
     }
 }
 

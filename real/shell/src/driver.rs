@@ -11,11 +11,11 @@ use crate::counters::{Counters, add};
 use crate::disk::Engine;
 use crate::host::{Call, Calls, Pending, Unanswered};
 use crate::inbox::Received;
-use crate::own_waker::OwnWaker;
 use crate::transport::Transport;
 use crate::unix::registered;
 use braid_base::{Now, Time};
 use braid_machine::{Abandon, Disk, DiskResult, DiskTag, Effect, Effects, EffectsOf, Input, InputOf, Machine};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -98,11 +98,11 @@ impl<M: Machine<Request: Abandon>> Driver<M> {
 
     /// Runs the machine until `stop` completes, then lets it end its operations.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let stop = pin!(stop);
-        let mut stop = OwnWaker::new(stop);
+        // Polled only when it was woken itself, and not for every message.
+        let mut stop = FuturesUnordered::from_iter([stop]);
         self.step(clock::now(), Input::Start);
         let running = poll_fn(|cx| {
-            if Pin::new(&mut stop).poll(cx).is_ready() {
+            if stop.poll_next_unpin(cx).is_ready() {
                 return Poll::Ready(Ok(()));
             }
             self.poll(cx).map(|never| never.map(|never| match never {}))
