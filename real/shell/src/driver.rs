@@ -321,6 +321,7 @@ mod tests {
     use braid_machine::{Never, NoDisk};
     use braid_wire::{Command, Frame, Message, Request};
     use std::task::{Wake, Waker};
+    use tokio::sync::watch;
 
     const ARRAY: ArrayId = ArrayId([1; 16]);
     const US: NodeId = NodeId::Device(DeviceId(0));
@@ -390,7 +391,8 @@ mod tests {
         let mut listener = Listener::bind(&Address::loopback(0)).await.expect("a free port");
         listener.open_to_this_process();
         let (address, counters) = (listener.address().clone(), Arc::<Counters>::default());
-        let transport = Transport::listen(Node { array: ARRAY, id: US }, listener, counters.clone());
+        let (us, nobody) = (Node { array: ARRAY, id: US }, watch::channel(Default::default()).1);
+        let transport = Transport::listen_and_connect(us, US, listener, nobody, counters.clone());
         let mut driver = Driver::new(Noting::default(), transport, None, None, counters);
         let mut cx = Context::from_waker(Waker::noop());
         let mut pipes = Vec::new();

@@ -1,8 +1,7 @@
 //! The shell runs any [`Machine`] in the real world: with sockets, one disk and timers. It knows no protocol: it transfers frames and
 //! performs disk commands.
 //!
-//! * [`run_device`] runs a machine that has a disk, and accepts connections.
-//! * [`run_server`] runs a machine that also connects to others, and may be sent requests through a [`HostClient`].
+//! * [`run_server`] runs a machine that has a disk, accepts connections and connects to others, and may be sent requests through a [`Client`].
 //! * [`run_host`] runs a machine that connects to others, and is sent requests through a [`HostClient`].
 //! * [`run_service`] runs a machine that is a host towards devices and a server towards other hosts.
 //!
@@ -54,23 +53,6 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use transport::Transport;
 
-/// Serves a device until `stop` completes. Then it receives no more messages, waits for its disk commands, and returns.
-///
-/// An error means that the operating system failed; the disk is then as after a crash.
-pub async fn run_device<M: Machine<Request: Abandon, Disk = OneDisk>>(
-    machine: M,
-    us: Node,
-    disk: Disk,
-    engine: EngineChoice,
-    listener: Listener,
-    counters: Arc<Counters>,
-    stop: impl Future<Output = ()>,
-) -> io::Result<()> {
-    let engine = Engine::start(disk, engine, counters.clone())?;
-    let transport = Transport::listen(us, listener, counters.clone());
-    Driver::new(machine, transport, Some(engine), None, counters).run(stop).await
-}
-
 /// Runs a machine that may be sent requests, on what is started first.
 fn run_with_client<M: Machine<Request: Abandon>>(
     machine: M,
@@ -86,8 +68,11 @@ fn run_with_client<M: Machine<Request: Abandon>>(
     (client, running)
 }
 
-/// Runs a machine that also sends to others of its own accord: it keeps a connection to each of `nodes`, and reconnects when an address
-/// changes. The future runs the machine until `stop` completes; the client sends it requests, if it is a machine that takes any.
+/// Runs a machine with a disk, which accepts connections, and keeps one to each of `nodes`; it reconnects when an address changes. The future
+/// runs the machine until `stop` completes; then it receives no more messages, waits for its disk commands, and returns. The client sends it
+/// requests, if it is a machine that takes any.
+///
+/// An error means that the operating system failed; the disk is then as after a crash.
 pub fn run_server<M: Machine<Request: Abandon, Disk = OneDisk>>(
     machine: M,
     us: Node,

@@ -79,15 +79,6 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Accepts connections. To be called within a tokio runtime.
-    pub fn listen(us: Node, listener: Listener, counters: Arc<Counters>) -> Transport {
-        let (warning, newcomers) = (Arc::<Warning>::default(), newcomers(&listener));
-        let transport = Transport::new((us, us.id), counters, warning.clone(), |arrivals, _| {
-            connector::accept(listener, arrivals, warning)
-        });
-        Transport { newcomers, ..transport }
-    }
-
     /// Keeps connections to `nodes`. To be called within a tokio runtime.
     pub fn connect(us: Node, nodes: watch::Receiver<Addresses>, counters: Arc<Counters>) -> Transport {
         let transport = Transport::new((us, us.id), counters, Arc::default(), |arrivals, wanted| {
@@ -96,7 +87,7 @@ impl Transport {
         Transport { early_until: Instant::now() + EARLY, ..transport }
     }
 
-    /// Accepts connections, for which it is `serves_as`, and keeps connections to `nodes`.
+    /// Accepts connections, for which it is `serves_as`, and keeps connections to `nodes`. To be called within a tokio runtime.
     pub fn listen_and_connect(
         us: Node,
         serves_as: NodeId,

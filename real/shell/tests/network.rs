@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 use toy::{
     ARRAY, Folder, LONG, MIB, Running, connect, connect_silently, echo, echo_of, encode, greet, in_time, large_read_of,
-    read, start_device, start_device_behind, start_host, start_relay, wait_until, write,
+    read, start_device, start_device_behind, start_host, wait_until, write,
 };
 
 /// A device whose disk is a file in a new folder of this name.
@@ -264,20 +264,6 @@ async fn a_device_that_does_not_answer_is_connected_to_anew_and_one_that_was_not
     in_time(silent.accept()).await.expect("the host connects again");
     call.abort();
     drop(host);
-}
-
-#[tokio::test]
-async fn a_server_that_also_connects_speaks_to_both_sides() {
-    let (folder, address, device) = device_in("relay", EngineChoice::Automatic).await;
-    let (address, relay) = start_relay(1, &folder.file("relay", MIB), 0, address).await;
-    let (client, _addresses, host) = start_host(ARRAY, 1, [(1, address)]);
-    for _ in 0..20 {
-        assert!(in_time(echo(&client, 1)).await.is_ok());
-    }
-    wait_until(|| device.counters.value("frames_received") >= 20).await;
-    host.stop().await;
-    relay.stop().await;
-    device.stop().await;
 }
 
 #[tokio::test]

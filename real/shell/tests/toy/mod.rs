@@ -1,5 +1,5 @@
-//! The smallest machines that use the whole shell: a device that stores blocks without any ordering, a host that sends it requests and
-//! resends them until they are answered, and a device that sends to another device. And peers that are no machines: their frames.
+//! The smallest machines that use the whole shell: a device that stores blocks without any ordering, and a host that sends it requests and
+//! resends them until they are answered. And peers that are no machines: their frames.
 
 #![allow(dead_code, missing_docs)]
 
@@ -12,11 +12,10 @@ use braid_machine::{
 };
 use braid_ordering::{Ordering, WriteMode};
 use braid_shell::{
-    Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_device, run_host,
-    run_server,
+    Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_host, run_server,
 };
 use braid_wire::hello::HELLO_BYTES;
-use braid_wire::{Answer, Command, Failure, Frame, Hello, Managed, Message, Partial, Reply, Request, Step, Task};
+use braid_wire::{Answer, Command, Failure, Frame, Hello, Managed, Message, Reply, Request, Step, Task};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
@@ -103,33 +102,6 @@ impl ToyDevice {
 
 fn answer(out: &mut Effects, to: NodeId, reply: Reply) {
     out.send(to, Message::Answer(Answer { epoch: Epoch(1), confirmed: Vec::new(), reply }));
-}
-
-/// Answers requests of hosts as a device does, and tells another device of each.
-pub struct ToyRelay {
-    device: NodeId,
-}
-
-impl Machine for ToyRelay {
-    type Request = Never;
-    type Outcome = Never;
-    type Disk = OneDisk;
-
-    fn step(&mut self, _now: Now, input: Input, out: &mut Effects) {
-        let Input::Message { from, message: Message::Request(request), .. } = input else { return };
-        if let Command::Manage { ticket, .. } = request.command {
-            let transaction = TransactionId { host: request.host, sequence: ticket };
-            let partial = Partial { epoch: Epoch(1), transaction, object: ObjectId(1), pieces: Vec::new() };
-            out.send(self.device, Message::Partial(partial));
-            answer(out, from, Reply::Managed { ticket, result: Ok(Managed::Done) });
-        }
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        None
-    }
-
-    fn invariants(&self) {}
 }
 
 /// Sends each request to the device whose number is the volume's number.
@@ -266,29 +238,16 @@ pub async fn start_device(id: u16, file: &Path, address: &Address, engine: Engin
 pub fn start_device_behind(listener: Listener, id: u16, file: &Path, engine: EngineChoice) -> (Address, Running) {
     let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
     let us = Node { array: ARRAY, id: NodeId::Device(DeviceId(id)) };
+    let (_, nobody) = watch::channel(Addresses::new());
     Running::start(|counters, stopped| {
-        let address = listener.address().clone();
-        (address, run_device(ToyDevice::default(), us, disk, engine, listener, counters, heard(stopped)))
+        let (address, disk) = (listener.address().clone(), (disk, engine));
+        (address, run_server(ToyDevice::default(), us, disk, listener, nobody, counters, heard(stopped)).1)
     })
 }
 
 /// Returns when a machine is to stop.
 pub async fn heard(stopped: oneshot::Receiver<()>) {
     let _ = stopped.await;
-}
-
-/// Starts a relay, which hosts know as device `id`, and which sends to device `to`.
-pub async fn start_relay(id: u16, file: &Path, to: u16, address: Address) -> (Address, Running) {
-    let listener = Listener::bind(&Address::loopback(0)).await.expect("a place to listen at");
-    let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
-    let us = Node { array: ARRAY, id: NodeId::Device(DeviceId(id)) };
-    let device = NodeId::Device(DeviceId(to));
-    let (_, nodes) = watch::channel([(device, address)].into());
-    let (relay, disk) = (ToyRelay { device }, (disk, EngineChoice::Threads));
-    Running::start(|counters, stopped| {
-        let at = listener.address().clone();
-        (at, run_server(relay, us, disk, listener, nodes, counters, heard(stopped)).1)
-    })
 }
 
 /// Starts a toy host that knows these devices.
