@@ -5,7 +5,7 @@ use crate::connection::serve_client;
 use crate::neighbours::Neighbours;
 use crate::pressure::Activity;
 use crate::protocol::REQUEST_BYTES_MAX;
-use braid_shell::{Address, Budget, Warning, unix};
+use braid_shell::{Accepted, Address, Budget, Listener, Warning};
 use rustix::net::sockopt;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument;
@@ -95,33 +94,21 @@ pub struct Server {
     settings: Settings,
 }
 
-#[derive(Debug)]
-struct Listener {
-    socket: ListenerSocket,
-    address: Address,
-}
-
-#[derive(Debug)]
-enum ListenerSocket {
-    Tcp(TcpListener),
-    Unix(unix::Listener),
-}
-
 impl Server {
     /// Listens. The Unix socket of a dead server is replaced.
     pub async fn bind(address: &Address, settings: Settings) -> Result<Server, BindError> {
-        Ok(Server { listeners: vec![Listener::bind(address).await?], settings })
+        Ok(Server { listeners: vec![bind(address).await?], settings })
     }
 
     /// Listens at another address, too.
     pub async fn also_bind(&mut self, address: &Address) -> Result<(), BindError> {
-        self.listeners.push(Listener::bind(address).await?);
+        self.listeners.push(bind(address).await?);
         Ok(())
     }
 
     /// The first address at which it listens, with the port that was assigned.
     pub fn address(&self) -> &Address {
-        &self.listeners[0].address
+        self.listeners[0].address()
     }
 
     /// Serves until `stop` completes. Then no new client is admitted, requests in flight are finished, and connections are closed.
@@ -218,55 +205,34 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// A new client: its stream, another handle of its socket, and its name in the log.
-type Accepted = (Box<dyn Stream>, OwnedFd, String);
+type Client = (Box<dyn Stream>, OwnedFd, String);
 
-fn poll_accept(listeners: &mut [Listener], cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
-    let mut accepted = listeners.iter_mut().map(|listener| listener.socket.poll_accept(cx));
-    accepted.find(Poll::is_ready).unwrap_or(Poll::Pending)
+fn poll_accept(listeners: &mut [Listener], cx: &mut Context<'_>) -> Poll<io::Result<Client>> {
+    let mut accepted = listeners.iter_mut().map(|listener| listener.poll_accept(cx));
+    accepted.find(Poll::is_ready).unwrap_or(Poll::Pending).map(|accepted| client_of(accepted?))
 }
 
-impl Listener {
-    async fn bind(address: &Address) -> Result<Listener, BindError> {
-        let bound = match address {
-            Address::Tcp { host, port } => bind_tcp(host, *port).await,
-            Address::Unix(path) => {
-                unix::Listener::bind(path).map(|listener| (ListenerSocket::Unix(listener), address.clone()))
-            }
-        };
-        match bound {
-            Ok((socket, address)) => Ok(Listener { socket, address }),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                Err(BindError::InUse { address: address.clone() })
-            }
-            Err(source) => Err(BindError::Io { address: address.clone(), source }),
+async fn bind(address: &Address) -> Result<Listener, BindError> {
+    Listener::bind(address).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse { address: address.clone() },
+        _ => BindError::Io { address: address.clone(), source: error },
+    })
+}
+
+fn client_of(accepted: Accepted) -> io::Result<Client> {
+    match accepted {
+        Accepted::Tcp(stream, peer) => {
+            // Both settings are optional: a client is served without them, too.
+            let _ = stream.set_nodelay(true);
+            let _ = keep_alive(stream.as_fd());
+            let socket = stream.as_fd().try_clone_to_owned()?;
+            Ok((Box::new(stream), socket, peer.to_string()))
+        }
+        Accepted::Unix(stream) => {
+            let socket = stream.as_fd().try_clone_to_owned()?;
+            Ok((Box::new(stream), socket, "local".to_string()))
         }
     }
-}
-
-impl ListenerSocket {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
-        match self {
-            ListenerSocket::Tcp(listener) => listener.poll_accept(cx).map(|accepted| {
-                let (stream, peer) = accepted?;
-                // Both settings are optional: a client is served without them, too.
-                let _ = stream.set_nodelay(true);
-                let _ = keep_alive(stream.as_fd());
-                let socket = stream.as_fd().try_clone_to_owned()?;
-                Ok((Box::new(stream) as Box<dyn Stream>, socket, peer.to_string()))
-            }),
-            ListenerSocket::Unix(listener) => listener.poll_accept(cx).map(|accepted| {
-                let stream = accepted?;
-                let socket = stream.as_fd().try_clone_to_owned()?;
-                Ok((Box::new(stream) as Box<dyn Stream>, socket, "local".to_string()))
-            }),
-        }
-    }
-}
-
-async fn bind_tcp(host: &str, port: u16) -> io::Result<(ListenerSocket, Address)> {
-    let listener = TcpListener::bind((host, port)).await?;
-    let port = listener.local_addr()?.port();
-    Ok((ListenerSocket::Tcp(listener), Address::Tcp { host: host.to_string(), port }))
 }
 
 /// Detects a client whose machine has vanished.

@@ -40,7 +40,7 @@ pub use counters::{Counters, StoppedRecording};
 pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice, file_behind};
 pub use host::{Client, ClientOf, ClientSession, HostClient, Unanswered};
 pub use inbox::Node;
-pub use stream::Listener;
+pub use stream::{Accepted, Listener};
 pub use warning::Warning;
 pub use watched::{View, Watched};
 

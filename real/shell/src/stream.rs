@@ -7,6 +7,7 @@ use crate::warning::Warning;
 use bytes::BytesMut;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
@@ -30,6 +31,13 @@ pub struct Listener {
 enum ListenerSocket {
     Tcp(TcpListener),
     Unix(unix::Listener),
+}
+
+/// A connection by a socket that was accepted.
+pub enum Accepted {
+    /// With the address of its other end.
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
 }
 
 impl Listener {
@@ -58,6 +66,11 @@ impl Listener {
         self.within = Some(PipeListener::open(self.address.clone()));
     }
 
+    /// The next connection by a socket.
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        self.socket.poll_accept(cx)
+    }
+
     /// The next connection, and the name of its other end.
     pub(crate) async fn accept(&mut self) -> io::Result<(Stream, String)> {
         let Listener { socket, address, within } = self;
@@ -74,20 +87,27 @@ impl Listener {
     }
 }
 
-async fn accept_socket(socket: &mut ListenerSocket, address: &Address) -> io::Result<(Stream, String)> {
-    match socket {
-        ListenerSocket::Tcp(listener) => {
-            let (stream, peer) = listener.accept().await?;
-            Ok((Stream::tcp(stream)?, peer.to_string()))
+impl ListenerSocket {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        match self {
+            ListenerSocket::Tcp(listener) => {
+                listener.poll_accept(cx).map_ok(|(stream, peer)| Accepted::Tcp(stream, peer))
+            }
+            ListenerSocket::Unix(listener) => listener.poll_accept(cx).map_ok(Accepted::Unix),
         }
-        ListenerSocket::Unix(listener) => loop {
-            let stream = poll_fn(|cx| listener.poll_accept(cx)).await?;
-            if unix::is_of_our_user(&stream) {
+    }
+}
+
+async fn accept_socket(socket: &mut ListenerSocket, address: &Address) -> io::Result<(Stream, String)> {
+    loop {
+        match poll_fn(|cx| socket.poll_accept(cx)).await? {
+            Accepted::Tcp(stream, peer) => return Ok((Stream::tcp(stream)?, peer.to_string())),
+            Accepted::Unix(stream) if unix::is_of_our_user(&stream) => {
                 let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).unwrap_or_default();
                 return Ok((Stream::unix(stream)?, format!("process {process} at {address}")));
             }
-            FOREIGN.say(|| format!("{address}: refusing a process of another user"));
-        },
+            Accepted::Unix(_) => FOREIGN.say(|| format!("{address}: refusing a process of another user")),
+        }
     }
 }
 
