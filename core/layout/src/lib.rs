@@ -35,4 +35,4 @@ pub use plan::{
 };
 pub use raid_level::{RaidLevel, RaidLevelError};
 pub use site_policy::{SitePolicy, UnknownSitePolicy};
-pub use volume::{Absences, Placement, RingError, VolumeDescription, VolumeError, ring_of};
+pub use volume::{Absences, Placement, RingError, VolumeDescription, VolumeError, pieces, ring_of};

@@ -281,6 +281,22 @@ pub enum RingError {
     },
 }
 
+/// Splits a range of a volume for several transactions: at the multiples of `whole`, into pieces of at most `most` bytes. A range that fits
+/// into one piece is not split.
+pub fn pieces(offset: u64, end: u64, most: u64, whole: u64) -> Vec<(u64, u64)> {
+    if end - offset <= most {
+        return if offset == end { Vec::new() } else { vec![(offset, end - offset)] };
+    }
+    let mut pieces = Vec::new();
+    let mut at = offset;
+    while at < end {
+        let next = end.min((at / whole + 1) * whole);
+        pieces.push((at, next - at));
+        at = next;
+    }
+    pieces
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,6 +358,23 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn pieces_cover_the_range_and_none_is_too_long(
+            offset in 0..1000_u64,
+            length in 0..1000_u64,
+            whole in 1..100_u64,
+            more in 0..50_u64,
+        ) {
+            let most = whole + more;
+            let pieces = pieces(offset, offset + length, most, whole);
+            let covered: Vec<u64> = pieces.iter().flat_map(|&(start, count)| start..start + count).collect();
+            prop_assert_eq!(covered, (offset..offset + length).collect::<Vec<_>>());
+            prop_assert!(pieces.iter().all(|&(_, count)| count > 0 && count <= most));
+            prop_assert!(length > most || pieces.len() <= 1, "a range that fits into one piece is not split");
+            let ends = pieces.iter().rev().skip(1).map(|&(start, count)| start + count);
+            prop_assert!(ends.into_iter().all(|end| end.is_multiple_of(whole)));
+        }
+
         #[test]
         fn neighbours_on_a_ring_are_of_different_domains(
             width in 1usize..6,

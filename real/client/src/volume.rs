@@ -3,7 +3,7 @@
 use crate::array::Array;
 use crate::error::Error;
 use braid_base::{BLOCK_BYTES, VolumeId, limits};
-use braid_layout::VolumeDescription;
+use braid_layout::{VolumeDescription, pieces};
 use braid_machine::{HostSuccess, Patience, VolumeRequest};
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
@@ -104,43 +104,5 @@ impl Volume {
         let end = offset.checked_add(length).filter(|end| *end <= self.bytes).ok_or(Error::OutOfRange)?;
         let whole = if self.stripe <= most { most / self.stripe * self.stripe } else { most };
         Ok(pieces(offset, end, most, whole))
-    }
-}
-
-/// Splits a range at the multiples of `whole`, into pieces of at most `most` bytes.
-fn pieces(offset: u64, end: u64, most: u64, whole: u64) -> Vec<(u64, u64)> {
-    if end - offset <= most {
-        return if offset == end { Vec::new() } else { vec![(offset, end - offset)] };
-    }
-    let mut pieces = Vec::new();
-    let mut at = offset;
-    while at < end {
-        let next = end.min((at / whole + 1) * whole);
-        pieces.push((at, next - at));
-        at = next;
-    }
-    pieces
-}
-
-#[cfg(test)]
-mod tests {
-    use super::pieces;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn pieces_cover_the_range_and_none_is_too_long(
-            offset in 0..1000_u64,
-            length in 0..1000_u64,
-            whole in 1..100_u64,
-            more in 0..50_u64,
-        ) {
-            let most = whole + more;
-            let pieces = pieces(offset, offset + length, most, whole);
-            let covered: Vec<u64> = pieces.iter().flat_map(|&(start, count)| start..start + count).collect();
-            prop_assert_eq!(covered, (offset..offset + length).collect::<Vec<_>>());
-            prop_assert!(pieces.iter().all(|&(_, count)| count > 0 && count <= most));
-            prop_assert!(length > most || pieces.len() <= 1, "a range that fits into one piece is not split");
-        }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::{Backend, Error, ErrorNumber, Export, Space, Volume};
 use braid_base::{BLOCK_BYTES, BlockRange, limits};
-use braid_layout::VolumeDescription;
+use braid_layout::{VolumeDescription, pieces};
 use braid_machine::{HostError, HostOutcome, HostSuccess, Patience, VolumeRequest};
 use braid_shell::{ClientSession, HostClient, Warning};
 use braid_wire::{Failure, Rejection};
@@ -193,7 +193,8 @@ impl HostVolume {
             // A range that fits into one transaction is not split, wherever it begins, so that it is atomic.
             return self.call(request(offset, length), length).await.map(|success| vec![success]).map_err(error);
         }
-        let calls = pieces(offset, length, most).map(|(offset, length)| self.call(request(offset, length), length));
+        let pieces = pieces(offset, offset + length, most, most).into_iter();
+        let calls = pieces.map(|(offset, length)| self.call(request(offset, length), length));
         let outcomes: Vec<HostOutcome> = stream::iter(calls).buffered(PIECES_AT_ONCE).collect().await;
         outcomes.into_iter().collect::<Result<_, _>>().map_err(error)
     }
@@ -225,17 +226,6 @@ fn whole_stripes(most: u64, stripe: u64) -> u64 {
     if stripe <= most { most / stripe * stripe } else { most }
 }
 
-/// Splits a range at the multiples of `most`.
-fn pieces(offset: u64, length: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
-    let end = offset + length;
-    let mut at = offset;
-    std::iter::from_fn(move || {
-        let start = at;
-        at = end.min((start / most + 1) * most);
-        (start < end).then(|| (start, at - start))
-    })
-}
-
 fn error(error: HostError) -> Error {
     if let HostError::Unavailable { .. } = &error {
         UNAVAILABLE.say(|| format!("a client's request was refused: {error}"));
@@ -252,23 +242,4 @@ fn error(error: HostError) -> Error {
         _ => ErrorNumber::Io,
     };
     Error::new(number, error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn pieces_cover_the_range_and_end_at_multiples(offset in 0..1000u64, length in 0..1000u64, most in 1..100u64) {
-            let pieces: Vec<_> = pieces(offset, length, most).collect();
-            let covered: Vec<u64> = pieces.iter().flat_map(|&(start, count)| start..start + count).collect();
-            prop_assert_eq!(covered, (offset..offset + length).collect::<Vec<_>>());
-            for (index, &(start, count)) in pieces.iter().enumerate() {
-                prop_assert!(count <= most);
-                prop_assert!(index + 1 == pieces.len() || (start + count).is_multiple_of(most));
-            }
-        }
-    }
 }
