@@ -5,7 +5,7 @@ use crate::files::{Files, FilesError, Mount};
 use crate::space::Space;
 use crate::volume::Volume;
 use braid_base::{FileSystemId, Generation};
-use braid_control::{ControlError, ControlPlane, Moment};
+use braid_control::{ControlPlane, Moment};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, HostSuccess, VolumeRequest};
 use braid_session::{DROPPED_END_WAIT, Session, SessionError, Spaces, VolumeRegistry};
@@ -198,31 +198,22 @@ impl Array {
 
     /// Sends the host a request without a deadline of its own, and waits for the handle's deadline.
     pub(crate) async fn call_within(&self, request: VolumeRequest) -> Result<HostSuccess, Error> {
-        let (client, waited) = (self.inner.client.clone(), self.deadline);
-        self.on_thread(async move {
-            match tokio::time::timeout(waited, client.call(request)).await {
-                Ok(outcome) => outcome.map_err(Error::from),
-                Err(_) => Err(Error::TimedOut { waited }),
-            }
-        })
-        .await
+        let client = self.inner.client.clone();
+        self.in_time(async move { client.call(request).await.map_err(Error::from) }).await
     }
 
     /// The present description of a volume, which the host takes in. The kind of the volume must be as expected, since writing blocks would
     /// overwrite the attributes of an attribute volume, and vice versa.
     pub(crate) async fn describe(&self, name: &str, attribute_volume: bool) -> Result<VolumeDescription, Error> {
-        let (inner, name, waited) = (self.inner.clone(), name.to_string(), self.deadline);
-        self.on_thread(async move {
-            let described = async {
-                let description = inner.control.describe().await.map_err(SessionError::from)?;
-                let found = braid_description::find_for_programs(&description, &name).map_err(SessionError::from)?;
-                match found.attribute_volume {
-                    found if found == attribute_volume => Ok(inner.registry.take_in(&inner.control, &name).await?),
-                    true => Err(Error::IsAnAttributeVolume),
-                    false => Err(Error::Object(ObjectFailure::NotAnAttributeVolume)),
-                }
-            };
-            tokio::time::timeout(waited, described).await.unwrap_or(Err(Error::TimedOut { waited }))
+        let (inner, name) = (self.inner.clone(), name.to_string());
+        self.in_time(async move {
+            let description = inner.control.describe().await.map_err(SessionError::from)?;
+            let found = braid_description::find_for_programs(&description, &name).map_err(SessionError::from)?;
+            match found.attribute_volume {
+                found if found == attribute_volume => Ok(inner.registry.take_in(&inner.control, &name).await?),
+                true => Err(Error::IsAnAttributeVolume),
+                false => Err(Error::Object(ObjectFailure::NotAnAttributeVolume)),
+            }
         })
         .await
     }
@@ -265,17 +256,12 @@ impl Array {
 
     /// A generation that no host has had, and none will have. It is higher than all that were given before.
     pub(crate) async fn unused_generation(&self) -> Result<u32, Error> {
-        let (inner, waited) = (self.inner.clone(), self.deadline);
-        self.on_thread(async move {
-            let leases = inner.control.leases();
-            let taken = async {
-                let generation = leases.take_generation("fencing token".to_string(), Moment::now()).await?;
-                leases.release(generation).await.map(|()| generation.0)
-            };
-            match tokio::time::timeout(waited, taken).await {
-                Ok(taken) => taken.map_err(|error: ControlError| SessionError::from(error).into()),
-                Err(_) => Err(Error::TimedOut { waited }),
-            }
+        let inner = self.inner.clone();
+        self.in_time(async move {
+            let (leases, role) = (inner.control.leases(), "fencing token".to_string());
+            let generation = leases.take_generation(role, Moment::now()).await.map_err(SessionError::from)?;
+            leases.release(generation).await.map_err(SessionError::from)?;
+            Ok(generation.0)
         })
         .await
     }
@@ -283,6 +269,17 @@ impl Array {
     /// Runs a future on the host's thread, for nobody.
     pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.inner.runtime.spawn(work);
+    }
+
+    /// Runs a future on the host's thread until the handle's deadline.
+    async fn in_time<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let waited = self.deadline;
+        let limited =
+            async move { tokio::time::timeout(waited, work).await.unwrap_or(Err(Error::TimedOut { waited })) };
+        self.on_thread(limited).await
     }
 
     /// Runs a future on the host's thread, which has timers. If the returned future is dropped, the work continues there.

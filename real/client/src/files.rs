@@ -25,7 +25,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 /// How often a path is resolved again because what it named was removed meanwhile.
 const ATTEMPTS_MAX: usize = 16;
@@ -98,7 +99,7 @@ impl Files {
         let waited = self.array.deadline();
         let limited =
             async move { tokio::time::timeout(waited, work).await.unwrap_or(Err(FilesError::TimedOut { waited })) };
-        on_thread(self.mount.runtime.spawn(limited)).await
+        on_thread(&self.mount.runtime, limited).await
     }
 
     /// Runs an operation on a path. If what the path named is removed meanwhile, the path is resolved again.
@@ -125,17 +126,13 @@ impl Files {
     }
 }
 
-/// Waits for a task on the host's thread, and ends it if the wait is dropped.
-async fn on_thread<T>(task: JoinHandle<Result<T, FilesError>>) -> Result<T, FilesError> {
-    let _guard = AbortOnDrop(task.abort_handle());
+/// Runs an operation on the host's thread, and ends it if the wait is dropped.
+async fn on_thread<T: Send + 'static>(
+    thread: &Handle,
+    work: impl Future<Output = Result<T, FilesError>> + Send + 'static,
+) -> Result<T, FilesError> {
+    let mut task = JoinSet::new();
+    task.spawn_on(work, thread);
     // This fails only if the thread has ended, and the task with it.
-    task.await.unwrap_or(Err(FilesError::Closed))
-}
-
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    task.join_next().await.and_then(Result::ok).unwrap_or(Err(FilesError::Closed))
 }

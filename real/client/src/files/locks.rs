@@ -38,7 +38,7 @@ impl File {
         let (mount, waited) = (&self.open.mount, self.files.deadline());
         let (request, pending) =
             (MountRequest::Files { file_system: mount.file_system, request }, Pending(mount.client.session()));
-        on_thread(mount.runtime.spawn(async move {
+        on_thread(&mount.runtime, async move {
             let mut asked = pin!(pending.0.call(request));
             let outcome = match tokio::time::timeout(waited, &mut asked).await {
                 Ok(outcome) => outcome,
@@ -53,7 +53,7 @@ impl File {
                 Err(HostError::Abandoned) => Err(FilesError::TimedOut { waited }),
                 Err(error) => Err(error.into()),
             }
-        }))
+        })
         .await
     }
 

@@ -8,22 +8,14 @@ use braid_admin::device_file::{DeviceFile, Expected};
 use braid_admin::failure::Failure;
 use braid_shell::Address;
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, JoinError, JoinHandle, spawn_blocking, spawn_local};
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
 /// The task. It ends at once when dropped.
 pub struct DeviceTask {
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Failure>,
+    /// The task alone.
+    task: JoinSet<Failure>,
     name: String,
-    _end: AbortOnDrop,
-}
-
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl DeviceTask {
@@ -33,7 +25,8 @@ impl DeviceTask {
         let (stop, stopped) = oneshot::channel::<()>();
         let (serving, served) = oneshot::channel();
         let (assignment, listen) = (assignment.clone(), listen.clone());
-        let mut task = spawn_local(async move {
+        let mut task = JoinSet::new();
+        task.spawn_local(async move {
             let told = |address: &Address| {
                 let _ = serving.send(address.clone());
             };
@@ -53,33 +46,29 @@ impl DeviceTask {
             };
             outcome.await.err().unwrap_or_else(|| Failure::failed("device-ended", "it was stopped"))
         });
-        let end = AbortOnDrop(task.abort_handle());
         match served.await {
-            Ok(address) => {
-                let running = Running { address, pid: std::process::id() };
-                Ok((DeviceTask { stop, task, name, _end: end }, running))
-            }
-            Err(_) => Err(how_it_ended(&name, (&mut task).await)),
+            Ok(address) => Ok((DeviceTask { stop, task, name }, Running { address, pid: std::process::id() })),
+            Err(_) => Err(how_it_ended(&name, task.join_next().await)),
         }
     }
 
     /// Returns when the task ends.
     pub async fn ended(&mut self) -> Failure {
-        how_it_ended(&self.name, (&mut self.task).await)
+        how_it_ended(&self.name, self.task.join_next().await)
     }
 
     pub async fn stop(self) {
-        let DeviceTask { stop, task, name, _end } = self;
+        let DeviceTask { stop, mut task, name } = self;
         drop(stop);
-        if tokio::time::timeout(STOP_WAIT, task).await.is_err() {
+        if tokio::time::timeout(STOP_WAIT, task.join_next()).await.is_err() {
             tracing::warn!("{name} did not end within {STOP_WAIT:?}");
         }
     }
 }
 
-fn how_it_ended(name: &str, ended: Result<Failure, JoinError>) -> Failure {
+fn how_it_ended(name: &str, ended: Option<Result<Failure, JoinError>>) -> Failure {
     match ended {
-        Ok(failure) => failure.of(name),
-        Err(_) => Failure::failed("device-ended", format!("{name} panicked")),
+        Some(Ok(failure)) => failure.of(name),
+        _ => Failure::failed("device-ended", format!("{name} panicked")),
     }
 }
