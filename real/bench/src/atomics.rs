@@ -1,7 +1,7 @@
 //! `braid bench atomics`: measures atomic operations of devices on attributes of objects.
 
 use super::arguments::{BenchArray, ClientArguments, KindArguments};
-use super::settings::{ArraySettings, name_of};
+use super::settings::name_of;
 use super::test_bed::TestBed;
 use crate::prelude::*;
 use braid_base::{DeviceId, ObjectId};
@@ -85,25 +85,18 @@ pub struct Counted {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let BenchArray { choice, array, .. } = arguments.of_kinds.scratch.place(common, Some(1)).await?;
     let mut runs = Vec::new();
-    let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &array, &arguments, &mut runs).await;
+    let measure = async |test_bed: &mut TestBed| {
+        test_bed.bring_up(&array, 0).await?;
+        let session = Session::start(test_bed.control(), "bench").await?;
+        let outcome = measure_all(session.client(), &arguments, &mut runs).await;
+        session.end().await;
+        outcome
+    };
     let outcome = crate::on_test_bed(choice, 0, measure).await;
     crate::conclude(common, outcome, runs.len(), || as_json(&arguments, &runs), || as_text(&arguments, &runs))
 }
 
-async fn measure_all(
-    test_bed: &mut TestBed,
-    array: &ArraySettings,
-    arguments: &Arguments,
-    runs: &mut Vec<Run>,
-) -> Result<(), Failure> {
-    test_bed.bring_up(array, 0).await?;
-    let session = Session::start(test_bed.control(), "bench").await?;
-    let outcome = measure_by(session.client(), arguments, runs).await;
-    session.end().await;
-    outcome
-}
-
-async fn measure_by(client: &HostClient, arguments: &Arguments, runs: &mut Vec<Run>) -> Result<(), Failure> {
+async fn measure_all(client: &HostClient, arguments: &Arguments, runs: &mut Vec<Run>) -> Result<(), Failure> {
     let created = ask(client, DEVICE, vec![ObjectCommand::new(ObjectId(0), Action::Create)]).await?;
     let [CommandResult { action: ActionResult::Created { object }, .. }] = created[..] else {
         return Err(unexpected(&created));

@@ -171,7 +171,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let series = arguments.series(&base, matches!(place, ArrayChoice::Given(_)))?;
     let seed = arguments.runs.seed();
     let mut report = arguments.report(series, seed);
-    let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &arguments, &mut report).await;
+    let (span, filled) = (arguments.runs.span(arguments.seconds), !arguments.no_fill);
+    let pairs = if arguments.versus.is_empty() { 1 } else { usize::from(arguments.pairs) };
+    let runs: usize = report.series.iter().map(|series| series.sides.len() * pairs).sum();
+    announce_runs(runs, span, if filled { arguments.size } else { 0 });
+    let series = &mut report.series;
+    let measure = async |test_bed: &mut TestBed| measure_series(test_bed, series, pairs, filled, span, seed).await;
     let outcome = on_test_bed(place, seed, measure).await;
     let runs = report.keep_complete();
     conclude(common, outcome, runs, || report.json(), || report.text())
@@ -303,18 +308,6 @@ impl Arguments {
         }
         Ok(series)
     }
-}
-
-async fn measure_all(
-    test_bed: &mut TestBed,
-    arguments: &Arguments,
-    Report { series, seed, .. }: &mut Report,
-) -> Result<(), Failure> {
-    let span = arguments.runs.span(arguments.seconds);
-    let pairs = if arguments.versus.is_empty() { 1 } else { usize::from(arguments.pairs) };
-    let runs: usize = series.iter().map(|series| series.sides.len() * pairs).sum();
-    announce_runs(runs, span, if arguments.no_fill { 0 } else { arguments.size });
-    measure_series(test_bed, series, pairs, !arguments.no_fill, span, *seed).await
 }
 
 /// Measures the volumes of some series in rounds. The sides of a round perform the same operations.

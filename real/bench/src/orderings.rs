@@ -105,7 +105,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let seed = arguments.runs.seed();
     let span = arguments.runs.span(arguments.seconds);
     let mut comparison = Comparison { seed, span, series: Series::new(sides) };
-    let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &arguments, &mut comparison).await;
+    let (rounds, series) = (usize::from(arguments.rounds), &mut comparison.series);
+    announce_runs(rounds * series.sides.len(), span, arguments.size * series.sides.len() as u64);
+    let series = std::slice::from_mut(series);
+    let measure = async |test_bed: &mut TestBed| measure_series(test_bed, series, rounds, true, span, seed).await;
     let outcome = crate::on_test_bed(choice, seed, measure).await;
     // Ratios need all orderings of a round.
     let runs = comparison.series.keep_complete();
@@ -116,16 +119,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 fn chosen(named: &[Ordering]) -> Vec<Ordering> {
     let wanted = |ordering: &Ordering| *ordering == Ordering::None || named.is_empty() || named.contains(ordering);
     Ordering::ALL.into_iter().filter(wanted).collect()
-}
-
-async fn measure_all(
-    test_bed: &mut TestBed,
-    arguments: &Arguments,
-    Comparison { seed, span, series }: &mut Comparison,
-) -> Result<(), Failure> {
-    let rounds = usize::from(arguments.rounds);
-    announce_runs(rounds * series.sides.len(), *span, arguments.size * series.sides.len() as u64);
-    measure_series(test_bed, std::slice::from_mut(series), rounds, true, *span, *seed).await
 }
 
 impl Comparison {

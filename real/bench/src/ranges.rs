@@ -3,7 +3,7 @@
 use crate::arguments::{BenchArray, ClientArguments, KindArguments};
 use crate::atomics::{Counted, Run, of_runs, table_of};
 use crate::prelude::*;
-use crate::settings::{ArraySettings, name_of};
+use crate::settings::name_of;
 use crate::test_bed::TestBed;
 use braid_base::{BlockRange, ObjectId};
 use braid_client::{Array, ArrayOptions, space_object};
@@ -53,33 +53,26 @@ const PARTS_IN_A_ROW: u64 = 64;
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let BenchArray { choice, array, .. } = arguments.of_kinds.scratch.place(common, None).await?;
     let mut runs = Vec::new();
-    let measure = async |test_bed: &mut TestBed| measure_all(test_bed, &array, &arguments, &mut runs).await;
+    let measure = async |test_bed: &mut TestBed| {
+        test_bed.bring_up(&array, 0).await?;
+        let control = test_bed.control();
+        let wants = |description: &mut ArrayDescription| {
+            description.locks_ranges = true;
+            Ok::<(), ControlError>(())
+        };
+        control.update(wants).await?;
+        let measure = async |kind| match kind {
+            Kind::Childlock => measure_parts(control, &arguments).await,
+            _ => measure_ranges(control, kind, &arguments).await,
+        };
+        arguments.of_kinds.measure_each(&mut runs, measure).await
+    };
     let outcome = crate::on_test_bed(choice, 0, measure).await;
     let (length, ClientArguments { clients, seconds, .. }) = (arguments.length, arguments.of_kinds.load);
     let json =
         || json!({"schema": 2, "clients": clients, "length": length, "seconds": seconds, "runs": of_runs(&runs)});
     let text = || format!("{}\n{clients} clients, ranges of {length} bytes\n", table_of(&runs));
     crate::conclude(common, outcome, runs.len(), json, text)
-}
-
-async fn measure_all(
-    test_bed: &mut TestBed,
-    array: &ArraySettings,
-    arguments: &Arguments,
-    runs: &mut Vec<Run>,
-) -> Result<(), Failure> {
-    test_bed.bring_up(array, 0).await?;
-    let control = test_bed.control();
-    let wants = |description: &mut ArrayDescription| {
-        description.locks_ranges = true;
-        Ok::<(), ControlError>(())
-    };
-    control.update(wants).await?;
-    let measure = async |kind| match kind {
-        Kind::Childlock => measure_parts(control, arguments).await,
-        _ => measure_ranges(control, kind, arguments).await,
-    };
-    arguments.of_kinds.measure_each(runs, measure).await
 }
 
 /// Clients that share one lock of a range, and lock parts of it.
