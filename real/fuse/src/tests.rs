@@ -107,88 +107,53 @@ fn lock() -> impl Strategy<Value = LockRequest> {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    let number = any::<u64>();
-    let word = any::<u32>();
-    let of_names = prop_oneof![
-        name().prop_map(Operation::Lookup),
-        (name(), name()).prop_map(|(name, target)| Operation::SymbolicLink { name, target }),
-        (word, word, name()).prop_map(|(mode, device, name)| Operation::MakeNode { mode, device, name }),
-        (word, name()).prop_map(|(mode, name)| Operation::MakeDirectory { mode, name }),
-        name().prop_map(Operation::Unlink),
-        name().prop_map(Operation::RemoveDirectory),
-        (number, 0..4u32, name(), name()).prop_map(|(new_parent, flags, name, new_name)| Operation::Rename {
-            new_parent,
-            flags,
-            name,
-            new_name
-        }),
-        (number, name()).prop_map(|(inode, name)| Operation::Link { inode, name }),
-        (word, word, name()).prop_map(|(flags, mode, name)| Operation::Create { flags, mode, name }),
-    ];
-    let of_files = prop_oneof![
-        word.prop_map(Operation::Open),
-        (number, number, word, any::<bool>()).prop_map(|(handle, offset, length, for_pages)| Operation::Read {
-            handle,
-            offset,
-            length,
-            for_pages
-        }),
-        word.prop_map(Operation::ListAttributes),
-        (number, number, word, any::<bool>(), prop::collection::vec(any::<u8>(), 0..9000)).prop_map(
-            |(handle, offset, flags, loses_privileges, data)| Operation::Write {
-                handle,
-                offset,
-                flags,
-                loses_privileges,
-                data: data.into()
+    let (data, names) = (prop::collection::vec(any::<u8>(), 0..9000), (name(), name()));
+    let parts = (0..32, any::<[u64; 5]>(), any::<[u32; 7]>(), any::<bool>(), names, lock(), data);
+    parts.prop_map(|(kind, numbers, words, is, (name, other), lock, data)| {
+        let [number, offset, size, lock_owner, mtime] = numbers;
+        let [word, mode, uid, gid, atimensec, mtimensec, ctimensec] = words;
+        match kind {
+            0 => Operation::Lookup(name),
+            1 => Operation::SymbolicLink { name, target: other },
+            2 => Operation::MakeNode { mode, device: word, name },
+            3 => Operation::MakeDirectory { mode, name },
+            4 => Operation::Unlink(name),
+            5 => Operation::RemoveDirectory(name),
+            6 => Operation::Rename { new_parent: number, flags: word % 4, name, new_name: other },
+            7 => Operation::Link { inode: number, name },
+            8 => Operation::Create { flags: word, mode, name },
+            9 => Operation::Open(word),
+            10 => Operation::Read { handle: number, offset, length: word, for_pages: is },
+            11 => Operation::ListAttributes(word),
+            12 => {
+                let (handle, flags, data) = (number, word, data.into());
+                Operation::Write { handle, offset, flags, loses_privileges: is, data }
             }
-        ),
-        (number, number).prop_map(|(handle, owner)| Operation::Flush { handle, owner }),
-        number.prop_map(Operation::Release),
-        number.prop_map(Operation::Sync),
-        (number, number, word).prop_map(|(fh, offset, whence)| Operation::Seek(LseekIn {
-            fh,
-            offset,
-            whence,
-            padding: 0
-        })),
-        (number, word).prop_map(|(offset, room)| Operation::ReadDirectory { offset, room }),
-        lock().prop_map(Operation::TestLock),
-        (lock(), any::<bool>()).prop_map(|(lock, waits)| Operation::SetLock { lock, waits }),
-    ];
-    let others = prop_oneof![
-        (prop::array::uniform7(word), prop::array::uniform5(number)).prop_map(|(words, numbers)| {
-            let [valid, mode, uid, gid, atimensec, mtimensec, ctimensec] = words;
-            let [fh, size, lock_owner, atime, mtime] = numbers;
-            Operation::SetAttributes(SetattrIn {
-                valid,
-                fh,
-                size,
-                lock_owner,
-                atime: atime as i64,
-                mtime: mtime as i64,
-                atimensec,
-                mtimensec,
-                ctimensec,
-                mode,
-                uid,
-                gid,
-                ..SetattrIn::default()
-            })
-        }),
-        number.prop_map(Operation::Interrupt),
-        (Just(7), word, word).prop_map(|(major, minor, flags)| Operation::Init { major, minor, flags }),
-        prop::option::of(number).prop_map(Operation::GetAttributes),
-        prop::collection::vec(number, 0..9).prop_map(Operation::Forget),
-        Just(Operation::ReadLink),
-        Just(Operation::StatFileSystem),
-        Just(Operation::OpenDirectory),
-        Just(Operation::ReleaseDirectory),
-        Just(Operation::SyncDirectory),
-        Just(Operation::Destroy),
-        Just(Operation::Unknown),
-    ];
-    prop_oneof![of_names, of_files, others]
+            13 => Operation::Flush { handle: number, owner: lock_owner },
+            14 => Operation::Release(number),
+            15 => Operation::Sync(number),
+            16 => Operation::Seek(LseekIn { fh: number, offset, whence: word, padding: 0 }),
+            17 => Operation::ReadDirectory { offset, room: word },
+            18 => Operation::TestLock(lock),
+            19 => Operation::SetLock { lock, waits: is },
+            20 => {
+                let (fh, atime, mtime) = (number, offset as i64, mtime as i64);
+                let times = SetattrIn { atime, mtime, atimensec, mtimensec, ctimensec, ..SetattrIn::default() };
+                Operation::SetAttributes(SetattrIn { valid: word, fh, size, lock_owner, mode, uid, gid, ..times })
+            }
+            21 => Operation::Interrupt(number),
+            22 => Operation::Init { major: 7, minor: word, flags: mode },
+            23 => Operation::GetAttributes(is.then_some(number)),
+            24 => Operation::Forget(numbers[..word as usize % 6].to_vec()),
+            25 => Operation::ReadLink,
+            26 => Operation::StatFileSystem,
+            27 => Operation::OpenDirectory,
+            28 => Operation::ReleaseDirectory,
+            29 => Operation::SyncDirectory,
+            30 => Operation::Destroy,
+            _ => Operation::Unknown,
+        }
+    })
 }
 
 proptest! {
