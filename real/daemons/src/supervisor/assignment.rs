@@ -28,28 +28,16 @@ pub(super) struct Assignment {
 /// A daemon or a node.
 #[derive(Clone, Debug)]
 pub(super) enum What {
+    /// There is one.
     Monitor,
     /// It listens at `listen`, or on its socket in the folder.
-    Device {
-        array: ArrayId,
-        id: DeviceId,
-        file: PathBuf,
-        listen: Option<Address>,
-    },
+    Device { array: ArrayId, id: DeviceId, file: PathBuf, listen: Option<Address> },
+    /// One of those of the array.
     LockServer(LockServerId),
     /// `shard` is given if there are several.
-    MetadataServer {
-        id: FileSystemId,
-        name: String,
-        shard: Option<usize>,
-    },
+    MetadataServer { id: FileSystemId, name: String, shard: Option<usize> },
     /// Its NBD server listens at `listen`.
-    Node {
-        share: Share,
-        listen: Address,
-        unavailable: Option<WhenUnavailable>,
-        hosts_end: HostsEnd,
-    },
+    Node { share: Share, listen: Address, unavailable: Option<WhenUnavailable>, hosts_end: HostsEnd },
 }
 
 /// A keeper's assignment; none tells the keeper to end.
