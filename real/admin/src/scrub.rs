@@ -10,10 +10,10 @@ use braid_layout::VolumeDescription;
 use braid_machine::{Found, HostError, HostSuccess, JobRequest, Patience, ScrubReport, VolumeRequest};
 use braid_session::{SCRUB, Session, require_up};
 use braid_shell::HostClient;
+use futures_util::{FutureExt, StreamExt, stream};
 use std::collections::BTreeSet;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubOptions {
@@ -34,21 +34,6 @@ pub struct ScrubProgress<'a> {
     pub done: u64,
     /// Bytes of the volume.
     pub total: u64,
-}
-
-struct Stop<'a> {
-    future: Pin<&'a mut dyn Future<Output = ()>>,
-    asked: bool,
-}
-
-impl Stop<'_> {
-    /// Returns when the stop is requested, or was.
-    async fn asked(&mut self) {
-        if !self.asked {
-            (&mut self.future).await;
-            self.asked = true;
-        }
-    }
 }
 
 /// Bytes of a volume per request. Between two requests the volume may be put on hold, and the progress is recorded.
@@ -86,12 +71,12 @@ impl Array {
     ) -> Result<(Vec<Scrubbed>, Result<(), Failure>), Failure> {
         let names = self.to_scrub(volume).await?;
         require_up(self.control()).await?;
-        let mut stop = Stop { future: pin!(stop), asked: false };
+        let stop = stop.shared();
         let session = Session::start(self.control(), SCRUB).await?;
         let mut scrubbed = Vec::new();
         let mut outcome = Ok(());
         for name in &names {
-            match scrub(&session, name, options, &progress, &mut stop).await {
+            match scrub(&session, name, options, &progress, &stop).await {
                 Ok(one) => scrubbed.push(one),
                 Err(failure) => outcome = Err(failure.of(format!("volume {name}"))),
             }
@@ -135,7 +120,7 @@ async fn scrub(
     name: &str,
     options: ScrubOptions,
     progress: &impl Fn(ScrubProgress),
-    stop: &mut Stop<'_>,
+    stop: &(impl Future<Output = ()> + Clone),
 ) -> Result<Scrubbed, Failure> {
     let volume = session.take_in(name).await?;
     let (control, id, stripes) = (session.control(), volume.id, volume.stripes());
@@ -168,7 +153,7 @@ async fn scrub(
             answer = session.client().call(asked) => answer,
             loss = session.lost() => return Err(loss.into()),
             () = tell_progress(session, id, &told) => unreachable!("it never returns"),
-            () = stop.asked() => {
+            () = stop.clone() => {
                 interrupted = true;
                 continue;
             }
@@ -192,7 +177,7 @@ async fn scrub(
             let due = started + Duration::from_secs_f64(looked_at as f64 / rate as f64);
             tokio::select! {
                 () = tokio::time::sleep_until(due.into()) => {}
-                () = stop.asked() => interrupted = record.next_stripe < stripes,
+                () = stop.clone() => interrupted = record.next_stripe < stripes,
             }
         }
     }
@@ -308,7 +293,7 @@ impl Scrubbed {
 }
 
 /// Stripes checked concurrently.
-const IN_FLIGHT: u64 = 32;
+const IN_FLIGHT: usize = 32;
 /// Attempts per unit: a unit that differs from its stripe may have been written between the two reads.
 const LOOKS: u32 = 5;
 
@@ -370,19 +355,10 @@ async fn check(
 ) -> Result<Findings, Failure> {
     let volume = session.take_in(name).await?;
     let stripes = volume.stripes();
-    let mut checked = 0;
     let mut found = Findings { stripes, ..Findings::default() };
-    let mut running: JoinSet<(u64, Result<Finding, HostError>)> = JoinSet::new();
-    for stripe in 0..stripes + IN_FLIGHT {
-        if stripe < stripes {
-            let (client, volume) = (session.client().clone(), volume.clone());
-            running.spawn(async move { (stripe, check_stripe(&client, &volume, stripe, reconstruct).await) });
-        }
-        if stripe + 1 < IN_FLIGHT {
-            continue;
-        }
-        let Some(done) = running.join_next().await else { break };
-        let (stripe, finding) = done.map_err(|error| Failure::failed("internal", error.to_string()))?;
+    let look = |stripe| check_stripe(session.client(), &volume, stripe, reconstruct);
+    let mut findings = pin!(stream::iter(0..stripes).map(look).buffered(IN_FLIGHT).zip(stream::iter(0..stripes)));
+    while let Some((finding, stripe)) = findings.next().await {
         match finding? {
             Finding::Good => {}
             Finding::Bad => found.bad.push(stripe),
@@ -395,11 +371,8 @@ async fn check(
                 found.lacks.extend(devices);
             }
         }
-        checked += 1;
-        progress(checked, stripes);
+        progress(stripe + 1, stripes);
     }
-    found.bad.sort_unstable();
-    found.unreadable.sort_unstable();
     Ok(found)
 }
 
