@@ -27,7 +27,8 @@ const DEAD_MOUNTS_MAX: usize = 16;
 /// Mounts a file system on an empty directory, under this name. Programs that use it wait until it runs. What a process that is gone had
 /// mounted there under the same name is unmounted first.
 pub fn mount(directory: &Path, name: &str, file_system: HostFiles) -> Result<Mount, MountError> {
-    mount_by(Method::of_this_process(), directory, name, file_system)
+    let attachment = attach(Method::of_this_process(), directory, name)?;
+    Ok(Mount { attachment, file_system })
 }
 
 /// Finds out whether [`mount`] is likely to succeed, without mounting anything.
@@ -138,14 +139,13 @@ impl Drop for Attachment {
     }
 }
 
-fn mount_by(method: Method, directory: &Path, name: &str, file_system: HostFiles) -> Result<Mount, MountError> {
+fn attach(method: Method, directory: &Path, name: &str) -> Result<Attachment, MountError> {
     let directory = checked(method, directory, name)?;
     let fd = match method {
         Method::SystemCalls => by_system_calls(&directory, &source(name))?,
         Method::Fusermount => fusermount::mount(&directory, &fusermount_options(&source(name)))?,
     };
-    let attachment = Attachment { fd: Some(Arc::new(fd)), directory, method, is_mounted: true };
-    Ok(Mount { attachment, file_system })
+    Ok(Attachment { fd: Some(Arc::new(fd)), directory, method, is_mounted: true })
 }
 
 /// The path of the directory without symbolic links, if something can be mounted there.
@@ -209,37 +209,21 @@ fn fusermount_options(source: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::FileSystemId;
-    use braid_machine::{HostEffects, HostOutcome, Input, MountRequest, NoDisk};
 
-    /// The file system is not asked: mounting alone is tested.
     #[test]
     fn a_mount_is_unmounted_when_it_is_dropped() {
         let directory = std::env::temp_dir().join(format!("braid-fusermount-{}", std::process::id()));
         std::fs::create_dir(&directory).expect("it is new");
-        let mount = |method, directory: &Path, name| {
-            let (client, _driver) = braid_shell::run_host(
-                NoMachine,
-                braid_shell::Node {
-                    array: braid_base::ArrayId([0; 16]),
-                    id: braid_base::NodeId::Host(braid_base::Generation(1)),
-                },
-                tokio::sync::watch::channel(braid_shell::Addresses::new()).1,
-                Arc::default(),
-                async {},
-            );
-            mount_by(method, directory, name, crate::HostFiles::new(FileSystemId(1), client))
-        };
         for name in ["", "a,b", "a b", "a\n", "ä"] {
-            let refused = mount(Method::SystemCalls, &directory, name);
+            let refused = attach(Method::SystemCalls, &directory, name);
             assert!(matches!(refused, Err(MountError::InvalidName { .. })), "{name}");
         }
-        match mount(Method::SystemCalls, &directory, "test") {
+        match attach(Method::SystemCalls, &directory, "test") {
             Err(error @ (MountError::NoDevice { .. } | MountError::NotPermitted)) => eprintln!("skipped: {error}"),
             // It never ran.
             mounted => drop(mounted.expect("it is mounted")),
         }
-        match mount(Method::Fusermount, &directory, "test") {
+        match attach(Method::Fusermount, &directory, "test") {
             Err(MountError::NoFusermount) => eprintln!("skipped: fusermount3 is not installed"),
             Err(MountError::Fusermount { text }) if !Path::new(DEVICE).exists() => eprintln!("skipped: {text}"),
             mounted => {
@@ -253,21 +237,5 @@ mod tests {
             }
         }
         std::fs::remove_dir(&directory).expect("nothing is mounted");
-    }
-
-    struct NoMachine;
-
-    impl braid_machine::Machine for NoMachine {
-        type Request = MountRequest;
-        type Outcome = HostOutcome;
-        type Disk = NoDisk;
-
-        fn step(&mut self, _: braid_base::Now, _: Input<MountRequest, NoDisk>, _: &mut HostEffects) {}
-
-        fn deadline(&self) -> Option<braid_base::Time> {
-            None
-        }
-
-        fn invariants(&self) {}
     }
 }
