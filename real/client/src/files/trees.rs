@@ -6,10 +6,10 @@ use super::error::FilesError;
 use super::mount::Mount;
 use super::names::old_name;
 use braid_base::InodeId;
-use braid_wire::{FileCommand, FileType};
+use braid_wire::{DirectoryEntry, FileCommand, FileType};
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use std::path::{Path, PathBuf};
-use tokio::task::JoinSet;
 
 /// How many names of a directory are removed at a time.
 const REMOVALS_MAX: usize = 32;
@@ -88,38 +88,28 @@ impl Files {
 
 /// Removes the files and symbolic links of a directory's first page, and returns the directories there.
 async fn remove_names(mount: &Mount, inode: InodeId) -> Result<Vec<Doomed>, FilesError> {
-    let (mut directories, mut removals) = (Vec::new(), JoinSet::new());
     loop {
         let entries = match page(mount, inode, 0).await {
             Ok((entries, _)) => entries,
-            Err(FilesError::Stale | FilesError::NotFound) => return Ok(directories),
+            Err(FilesError::Stale | FilesError::NotFound) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
         let is_empty = entries.is_empty();
-        for entry in entries {
-            if entry.file_type == FileType::Directory {
-                directories.push(Doomed { parent: inode, name: entry.name, inode: entry.inode, attempts: 0 });
-                continue;
+        let is_directory = |entry: &DirectoryEntry| entry.file_type == FileType::Directory;
+        let (directories, names): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_directory);
+        let remove = |entry: DirectoryEntry| mount.command(FileCommand::Unlink { parent: inode, name: entry.name });
+        let mut removals = stream::iter(names).map(remove).buffer_unordered(REMOVALS_MAX);
+        while let Some(removed) = removals.next().await {
+            match removed {
+                // What another program has removed, or replaced by a directory, is looked at again.
+                Ok(_) | Err(FilesError::NotFound | FilesError::IsADirectory) => {}
+                Err(error) => return Err(error),
             }
-            if removals.len() == REMOVALS_MAX {
-                removed(removals.join_next().await)?;
-            }
-            let (mount, command) = (mount.clone(), FileCommand::Unlink { parent: inode, name: entry.name });
-            removals.spawn(async move { mount.command(command).await.map(|_| ()) });
-        }
-        while let Some(joined) = removals.join_next().await {
-            removed(Some(joined))?;
         }
         if is_empty || !directories.is_empty() {
-            return Ok(directories);
+            let doomed =
+                |DirectoryEntry { name, inode: it, .. }| Doomed { parent: inode, name, inode: it, attempts: 0 };
+            return Ok(directories.into_iter().map(doomed).collect());
         }
-    }
-}
-
-/// The outcome of a removal. What another program has removed, or replaced by a directory, is looked at again.
-fn removed(joined: Option<Result<Result<(), FilesError>, tokio::task::JoinError>>) -> Result<(), FilesError> {
-    match joined {
-        Some(Ok(Err(FilesError::NotFound | FilesError::IsADirectory))) | None => Ok(()),
-        Some(joined) => joined.unwrap_or(Err(FilesError::Closed)),
     }
 }
