@@ -18,29 +18,17 @@ pub trait Guard {
     fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable>;
 }
 
-impl Guard for Fence {
-    fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
-        Fence::guard(self, request)
-    }
+macro_rules! guards {
+    ($($guard:ty),*) => {$(
+        impl Guard for $guard {
+            fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
+                <$guard>::guard(self, request)
+            }
+        }
+    )*};
 }
 
-impl Guard for Grant {
-    fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
-        Grant::guard(self, request)
-    }
-}
-
-impl Guard for Turn {
-    fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
-        Turn::guard(self, request)
-    }
-}
-
-impl Guard for Leadership {
-    fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
-        Leadership::guard(self, request)
-    }
-}
+guards!(Fence, Grant, Turn, Leadership);
 
 impl Request {
     /// Sends the request under a guard. The answers are those of this request's own commands.
