@@ -13,7 +13,7 @@ use crate::ControlError;
 use crate::private_files::private_file;
 use braid_base::checksum::crc32c;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -77,14 +77,8 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, ControlError> {
 }
 
 fn contents(file: &File) -> std::io::Result<Vec<u8>> {
-    let mut contents = vec![0; 2 * SLOT_BYTES];
-    let mut filled = 0;
-    while filled < contents.len() {
-        match file.read_at(&mut contents[filled..], filled as u64)? {
-            0 => break,
-            read => filled += read,
-        }
-    }
+    let mut contents = Vec::new();
+    file.take(2 * SLOT_BYTES as u64).read_to_end(&mut contents)?;
     Ok(contents)
 }
 
