@@ -107,33 +107,24 @@ impl ErrorReport<'_> {
 }
 
 /// A bar that is gone when it is dropped.
-fn new_bar(length: u64) -> indicatif::ProgressBar {
-    indicatif::ProgressBar::new(length).with_finish(indicatif::ProgressFinish::AndClear)
+fn new_bar(length: u64, template: &str) -> indicatif::ProgressBar {
+    let style = indicatif::ProgressStyle::with_template(template).expect("it is a template");
+    indicatif::ProgressBar::new(length).with_finish(indicatif::ProgressFinish::AndClear).with_style(style)
 }
 
 /// A bar on standard error that shows how far a long command is; nothing where that is no terminal.
 pub fn progress(length: u64, what: &'static str) -> indicatif::ProgressBar {
-    let bar = new_bar(length);
-    let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{eta}} left");
-    bar.set_style(indicatif::ProgressStyle::with_template(&template).expect("it is a template"));
-    bar
+    new_bar(length, &format!("{{bar:40}} {{pos}}/{{len}} {what}, {{eta}} left"))
 }
 
 /// The same, of bytes.
 pub fn bytes(length: u64, what: &'static str) -> indicatif::ProgressBar {
-    let bar = new_bar(length);
-    let template = format!("{{bar:40}} {what}: {{bytes}} of {{total_bytes}}, {{bytes_per_sec}}, {{eta}} left");
-    bar.set_style(indicatif::ProgressStyle::with_template(&template).expect("it is a template"));
-    bar
+    new_bar(length, &format!("{{bar:40}} {what}: {{bytes}} of {{total_bytes}}, {{bytes_per_sec}}, {{eta}} left"))
 }
 
 /// The same, of something that is followed; its message says how it is.
 pub fn healing() -> indicatif::ProgressBar {
-    let bar = new_bar(0);
-    bar.set_style(
-        indicatif::ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg}").expect("it is a template"),
-    );
-    bar
+    new_bar(0, "{bar:30} {bytes}/{total_bytes} {msg}")
 }
 
 /// A line on standard error that says what is being done, of which nobody knows how long it takes.
@@ -147,9 +138,7 @@ pub fn waiting() -> indicatif::ProgressBar {
 
 /// The same, of so many steps that each take a while; its message says what is being done.
 pub fn steps(length: u64) -> indicatif::ProgressBar {
-    let bar = new_bar(length);
-    let template = "{spinner} {wide_bar} {pos}/{len}, {eta} left: {msg}";
-    bar.set_style(indicatif::ProgressStyle::with_template(template).expect("it is a template"));
+    let bar = new_bar(length, "{spinner} {wide_bar} {pos}/{len}, {eta} left: {msg}");
     if !bar.is_hidden() {
         bar.enable_steady_tick(Duration::from_millis(500));
     }
