@@ -127,21 +127,6 @@ async fn a_host_finds_its_device_again_after_a_restart_at_another_address() {
 }
 
 #[tokio::test]
-async fn a_device_answers_each_host_on_its_own_connection() {
-    let (_folder, address, device) = device_in("hosts", EngineChoice::Automatic).await;
-    let hosts: Vec<_> = (1..=5).map(|generation| start_host(ARRAY, generation, [(0, address.clone())])).collect();
-    for round in 0..20 {
-        for (client, _, _) in &hosts {
-            assert!(in_time(echo(client, 0)).await.is_ok(), "round {round}");
-        }
-    }
-    for (_, _, host) in hosts {
-        host.stop().await;
-    }
-    device.stop().await;
-}
-
-#[tokio::test]
 async fn an_unacceptable_message_ends_that_connection_and_no_other() {
     let (_folder, address, device) = device_in("garbage", EngineChoice::Automatic).await;
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
