@@ -19,91 +19,67 @@ pub struct Request {
 /// What a request asks for. Structures have the kernel's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    Init {
-        major: u32,
-        minor: u32,
-        flags: u32,
-    },
+    /// The first request: the version and the features of the kernel.
+    Init { major: u32, minor: u32, flags: u32 },
+    /// The inode that has this name.
     Lookup(Bytes),
     /// Inodes beside that of the header.
     Forget(Vec<u64>),
     /// By this open file. None: the kernel has none at hand, also for `fstat`.
     GetAttributes(Option<u64>),
+    /// Those that are marked as valid.
     SetAttributes(SetattrIn),
+    /// The target of a symbolic link.
     ReadLink,
-    SymbolicLink {
-        name: Bytes,
-        target: Bytes,
-    },
-    MakeNode {
-        mode: u32,
-        device: u32,
-        name: Bytes,
-    },
-    MakeDirectory {
-        mode: u32,
-        name: Bytes,
-    },
+    /// A new one, with this target.
+    SymbolicLink { name: Bytes, target: Bytes },
+    /// A new inode of the type in the mode, which may be a device.
+    MakeNode { mode: u32, device: u32, name: Bytes },
+    /// A new one, which is empty.
+    MakeDirectory { mode: u32, name: Bytes },
+    /// Removes a name that is not a directory's.
     Unlink(Bytes),
+    /// Removes the name of an empty directory.
     RemoveDirectory(Bytes),
-    Rename {
-        new_parent: u64,
-        flags: u32,
-        name: Bytes,
-        new_name: Bytes,
-    },
-    Link {
-        inode: u64,
-        name: Bytes,
-    },
+    /// Moves a name.
+    Rename { new_parent: u64, flags: u32, name: Bytes, new_name: Bytes },
+    /// Gives this inode a further name.
+    Link { inode: u64, name: Bytes },
     /// With these flags.
     Open(u32),
-    Create {
-        flags: u32,
-        mode: u32,
-        name: Bytes,
-    },
-    Read {
-        handle: u64,
-        offset: u64,
-        length: u32,
-        /// The kernel keeps what it reads in its cache of pages.
-        for_pages: bool,
-    },
-    Write {
-        handle: u64,
-        offset: u64,
-        flags: u32,
-        /// Those who execute the file must not have its owner's privileges afterwards, nor its group's.
-        loses_privileges: bool,
-        data: Bytes,
-    },
+    /// Creates a regular file, and opens it.
+    Create { flags: u32, mode: u32, name: Bytes },
+    /// Reads bytes. `for_pages`: the kernel keeps what it reads in its cache of pages.
+    Read { handle: u64, offset: u64, length: u32, for_pages: bool },
+    /// Writes bytes. `loses_privileges`: those who execute the file must not have its owner's privileges afterwards, nor its group's.
+    Write { handle: u64, offset: u64, flags: u32, loses_privileges: bool, data: Bytes },
     /// To the next bytes that are in no hole, or to the next hole.
     Seek(LseekIn),
+    /// What is free.
     StatFileSystem,
-    Flush {
-        handle: u64,
-        owner: u64,
-    },
+    /// A descriptor of this handle is closed: the owner's locks end.
+    Flush { handle: u64, owner: u64 },
     /// The last descriptor of this handle is closed.
     Release(u64),
     /// The bytes of this handle.
     Sync(u64),
     /// The names of extended attributes, which have this room. Zero: only their length is asked for.
     ListAttributes(u32),
+    /// To list it.
     OpenDirectory,
-    ReadDirectory {
-        offset: u64,
-        room: u32,
-    },
+    /// The entries after this one, as many as have room.
+    ReadDirectory { offset: u64, room: u32 },
+    /// The list is closed.
     ReleaseDirectory,
+    /// The names of a directory, which are durable.
     SyncDirectory,
+    /// Whether another owner has a lock that conflicts.
     TestLock(LockRequest),
-    SetLock {
-        lock: LockRequest,
-        waits: bool,
-    },
+    /// Locks or unlocks. `waits`: until no other owner has a lock that conflicts.
+    SetLock { lock: LockRequest, waits: bool },
+    /// The program of the request with this number has had a signal.
     Interrupt(u64),
+    /// The file system is unmounted.
     Destroy,
     /// A request that is not served. The kernel does without.
     Unknown,
@@ -144,9 +120,7 @@ impl DecodeError {
 
 pub fn decode(request: &Bytes) -> Result<Request, DecodeError> {
     let length = request.len();
-    let Ok((header, _)) = InHeader::read_from_prefix(request) else {
-        return Err(DecodeError::NoHeader { length });
-    };
+    let Ok((header, _)) = InHeader::read_from_prefix(request) else { return Err(DecodeError::NoHeader { length }) };
     let InHeader { unique, opcode, .. } = header;
     if header.len as usize != length {
         return Err(DecodeError::Length { unique, length });

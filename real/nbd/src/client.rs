@@ -218,9 +218,7 @@ async fn receive(shared: &Shared, mut read: impl AsyncRead + Unpin) -> Result<st
 /// Takes all complete replies from `input`. Returns the least number of bytes that the next reply still lacks.
 fn take_replies(state: &mut State, input: &mut BytesMut) -> Result<usize, ClientError> {
     loop {
-        let Some(mut head) = input.get(..SIMPLE_REPLY_BYTES) else {
-            return Ok(SIMPLE_REPLY_BYTES - input.len());
-        };
+        let Some(mut head) = input.get(..SIMPLE_REPLY_BYTES) else { return Ok(SIMPLE_REPLY_BYTES - input.len()) };
         let (magic, number, cookie) = (head.get_u32(), head.get_u32(), head.get_u64());
         let pending = state.pending.get(&cookie).filter(|_| magic == SIMPLE_REPLY_MAGIC);
         let length = pending.map(|pending| if number == 0 { pending.length } else { 0 });

@@ -73,9 +73,7 @@ where
         }
         _ = stop.wait_for(|stop| *stop) => None,
     };
-    let Some(Opened { negotiated, volume, place }) = opened else {
-        return Ok(());
-    };
+    let Some(Opened { negotiated, volume, place }) = opened else { return Ok(()) };
     tracing::debug!(export = negotiated.export.name, structured = negotiated.structured, "the client has chosen");
 
     let volume = &*volume;
@@ -310,9 +308,7 @@ where
     fn take_requests(&mut self) -> Result<(), ConnectionError> {
         let mut is_first = true;
         while self.has_room() {
-            let Some(request) = self.next_request()? else {
-                return Ok(());
-            };
+            let Some(request) = self.next_request()? else { return Ok(()) };
             if std::mem::take(&mut is_first) {
                 (self.before)();
             }
@@ -368,9 +364,7 @@ where
             self.input = input;
             self.pressure.charge(self.bytes());
         }
-        let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx)? else {
-            return Ok(false);
-        };
+        let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx)? else { return Ok(false) };
         if read == 0 {
             self.reading = false;
             (self.on_end)(Leave::Lost);

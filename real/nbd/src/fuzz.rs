@@ -10,9 +10,7 @@ const EXPORT_BYTES: u64 = 1 << 20;
 
 /// A client sends `data` in the handshake. The answers must not depend on how its bytes are split, and must be well-formed.
 pub fn fuzz_handshake(data: &[u8]) {
-    let Some((&piece, data)) = data.split_first() else {
-        return;
-    };
+    let Some((&piece, data)) = data.split_first() else { return };
     let whole = handshake(data, data.len().max(1));
     assert_eq!(whole, handshake(data, usize::from(piece).max(1)), "answers depend on how the bytes were cut");
     check_option_replies(whole.0, matches!(whole.1, Some(Ok(Progress::Chosen(_)))));
@@ -21,9 +19,7 @@ pub fn fuzz_handshake(data: &[u8]) {
 /// A client sends `data` after the handshake. The decoded requests must not depend on how its bytes are split, and must lie within the
 /// export.
 pub fn fuzz_requests(data: &[u8]) {
-    let &[piece, flags, ref data @ ..] = data else {
-        return;
-    };
+    let &[piece, flags, ref data @ ..] = data else { return };
     let export = Export { name: String::new(), bytes: EXPORT_BYTES, description: String::new() };
     let structured = flags & 1 != 0;
     let negotiated = Negotiated { export, structured, allocation: structured && flags & 2 != 0 };

@@ -106,9 +106,7 @@ impl Handshake {
         if !self.heard_flags {
             return self.take_flags(input);
         }
-        let Some(mut header) = input.get(..OPTION_HEADER_BYTES) else {
-            return Ok(Progress::Incomplete);
-        };
+        let Some(mut header) = input.get(..OPTION_HEADER_BYTES) else { return Ok(Progress::Incomplete) };
         let (magic, option, length) = (header.get_u64(), header.get_u32(), header.get_u32() as usize);
         if magic != OPTION_MAGIC {
             return Err(HandshakeError::NotAnOption { magic });

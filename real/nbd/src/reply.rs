@@ -24,13 +24,10 @@ pub(crate) struct Reply {
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
+    /// There is nothing to return.
     Done,
     /// The `length` bytes at `offset`, as buffers to be joined.
-    Data {
-        offset: u64,
-        length: usize,
-        buffers: Vec<Bytes>,
-    },
+    Data { offset: u64, length: usize, buffers: Vec<Bytes> },
     /// Runs of bytes, and whether they are allocated; at least one.
     Extents(Vec<(u32, bool)>),
 }

@@ -75,9 +75,7 @@ impl Requests {
         if self.refused.is_some() {
             return Ok(self.throw_away(input));
         }
-        let Some(header) = Header::peek(input)? else {
-            return Ok(None);
-        };
+        let Some(header) = Header::peek(input)? else { return Ok(None) };
         let (cookie, payload) = (header.cookie, header.payload());
         if payload > DRAINED_BYTES_MAX as usize {
             return Err(DecodeError::WriteTooLong { length: header.length });
@@ -179,9 +177,7 @@ impl Requests {
 
 impl Header {
     fn peek(input: &BytesMut) -> Result<Option<Header>, DecodeError> {
-        let Some(mut from) = input.get(..HEADER_BYTES) else {
-            return Ok(None);
-        };
+        let Some(mut from) = input.get(..HEADER_BYTES) else { return Ok(None) };
         let magic = from.get_u32();
         if magic != REQUEST_MAGIC {
             return Err(DecodeError::NotARequest { magic });
