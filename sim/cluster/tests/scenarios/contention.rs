@@ -14,7 +14,7 @@ const STRIPE: u64 = 8 * BLOCK;
 fn crowd(seed: u64, ordering: Ordering, acquisition: Acquisition) -> Options {
     let mut options = two_stripes(ordering, acquisition);
     options.seed = seed;
-    (options.hosts, options.clients, options.operations) = (4, 4, 1_000);
+    (options.hosts, options.clients, options.operations) = (4, 4, 400);
     options.think_max = Duration::from_micros(100);
     options.swarm = Duration::from_secs(100);
     // Messages are reordered, so that two transactions often arrive at two devices in different orders.
