@@ -77,19 +77,13 @@ where
     tracing::debug!(export = negotiated.export.name, structured = negotiated.structured, "the client has chosen");
 
     let volume = &*volume;
-    let has_closed = || place.has_closed();
     let mut transmission = Transmission {
         stream,
         input,
         requests: Requests::new(&negotiated),
+        volume,
+        place: &place,
         begin: move |request| answer(volume, request),
-        // A client that reconnects after losing its connection must not be overtaken by its own earlier requests.
-        before: || place.abandon_the_gone(),
-        on_end: |leave: Leave| match leave {
-            Leave::Taken => place.take_leave(),
-            Leave::Lost => volume.abandon(),
-        },
-        has_closed: &has_closed,
         answered: Instant::now(),
         in_flight: FuturesUnordered::new(),
         bytes_in_flight: 0,
@@ -209,25 +203,14 @@ async fn perform<V: Volume>(volume: &V, command: Command) -> Result<Outcome, Err
     }
 }
 
-/// How a client's connection ended.
-enum Leave {
-    /// The client sent a disconnect request.
-    Taken,
-    /// The client closed its end of the connection.
-    Lost,
-}
-
 /// The part of a connection after the handshake.
-struct Transmission<'a, S, A, F, N, L> {
+struct Transmission<'a, S, V, A, F> {
     stream: S,
     input: BytesMut,
     requests: Requests,
+    volume: &'a V,
+    place: &'a NeighbourGuard<V>,
     begin: A,
-    /// Called before the requests that have just arrived are started.
-    before: N,
-    on_end: L,
-    /// True if the client has closed the connection, even if the server does not read.
-    has_closed: &'a (dyn Fn() -> bool + Sync),
     /// When a request was answered last.
     answered: Instant,
     in_flight: FuturesUnordered<F>,
@@ -239,13 +222,12 @@ struct Transmission<'a, S, A, F, N, L> {
     pressure: Pressure<'a>,
 }
 
-impl<S, A, F, N, L> Transmission<'_, S, A, F, N, L>
+impl<S, V, A, F> Transmission<'_, S, V, A, F>
 where
     S: AsyncRead + AsyncWrite + Unpin,
+    V: Volume,
     A: Fn(Request) -> F,
     F: Future<Output = (usize, Reply)>,
-    N: Fn(),
-    L: Fn(Leave),
 {
     /// Makes all progress that is possible now. Ready when the client has left and all its replies were sent.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
@@ -269,7 +251,7 @@ where
             self.output.compact();
             if self.is_left_waiting() {
                 self.reading = false;
-                (self.on_end)(Leave::Lost);
+                self.volume.abandon();
                 continue;
             }
             if load.bytes == self.input.capacity() && self.input.is_empty() {
@@ -302,7 +284,7 @@ where
     /// among what was not read; so it is waited for as long as requests are answered.
     fn is_left_waiting(&self) -> bool {
         let waits = self.reading && !self.is_below_limits() && !self.in_flight.is_empty();
-        waits && self.answered.elapsed() >= self.settings.stall_timeout && (self.has_closed)()
+        waits && self.answered.elapsed() >= self.settings.stall_timeout && self.place.has_closed()
     }
 
     fn take_requests(&mut self) -> Result<(), ConnectionError> {
@@ -310,7 +292,8 @@ where
         while self.has_room() {
             let Some(request) = self.next_request()? else { return Ok(()) };
             if std::mem::take(&mut is_first) {
-                (self.before)();
+                // A client that reconnects after losing its connection must not be overtaken by its own earlier requests.
+                self.place.abandon_the_gone();
             }
             self.pressure.has_sent();
             self.bytes_in_flight += request.weight();
@@ -327,7 +310,7 @@ where
         let request = self.requests.take(&mut self.input)?;
         if let Some(Request { command: Ok(Command::Disconnect), .. }) = request {
             self.reading = false;
-            (self.on_end)(Leave::Taken);
+            self.place.take_leave();
             return Ok(None);
         }
         Ok(request)
@@ -367,7 +350,7 @@ where
         let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx)? else { return Ok(false) };
         if read == 0 {
             self.reading = false;
-            (self.on_end)(Leave::Lost);
+            self.volume.abandon();
         }
         Ok(true)
     }

@@ -35,16 +35,14 @@ impl<V> Default for Neighbours<V> {
     }
 }
 
-impl<V: Volume> Neighbours<V> {
+impl<V> Neighbours<V> {
     /// Adds a client that has opened an export.
     pub fn join(self: &Arc<Self>, export: &str, socket: OwnedFd, volume: Arc<V>) -> NeighbourGuard<V> {
         let own = Arc::new(Neighbour { export: export.to_string(), socket, volume });
         self.lock().push(own.clone());
         NeighbourGuard { neighbours: self.clone(), own }
     }
-}
 
-impl<V> Neighbours<V> {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Neighbour<V>>>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
