@@ -162,7 +162,9 @@ async fn settle(
     judge.look(description.leases().lease());
     let (on_hold, others): (Vec<_>, Vec<_>) =
         description.volumes.into_iter().partition(|entry| entry.state.is_on_hold());
-    let settle = |entry| settle_volume(control, client, own, judge, entry);
+    // An administrator that lives is not waited for: the volume is looked at again soon.
+    let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
+    let settle = |entry| settle_volume(control, client, own, judge, timing, entry);
     let mut ended = join_all(on_hold.into_iter().map(settle)).await;
     for entry in others {
         ended.push(settle(entry).await);
@@ -172,15 +174,14 @@ async fn settle(
 }
 
 /// Settles one volume; its name and the failure, if it can't be settled.
-async fn settle_volume(
+pub(crate) async fn settle_volume(
     control: &ControlPlane,
     client: &HostClient,
     own: Generation,
     judge: &Judge,
+    timing: Timing,
     entry: VolumeEntry,
 ) -> Result<Option<(String, Failure)>, Failure> {
-    // An administrator that lives is not waited for: the volume is looked at again soon.
-    let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
     let (operation, what): (Operation, _) = match entry.state {
         VolumeState::Ready => return Ok(None),
         VolumeState::Draining { .. } | VolumeState::Reordering { .. } => {

@@ -2,11 +2,11 @@
 
 use crate::array_creation;
 use crate::failure::{EXISTS, Failure};
-use crate::operation_driver::{self, Ended, Questions, Subject};
+use crate::operation_driver::{self, Ended, Judge, Questions, Subject, settle_volume};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, ControlPlane, ReportedState, VolumeEntry, VolumeState};
-use braid_control_protocol::{Creation, Deletion, Error, Operation, Timing};
+use braid_control_protocol::{Creation, Deletion, Error, Timing};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy, VolumeDescription, ring_of};
 use braid_machine::{ArrayRequest, HostSuccess};
 use braid_ordering::Ordering;
@@ -121,20 +121,12 @@ fn subject(entry: &VolumeEntry) -> Subject {
 /// Completes operations interrupted by a crash: creates half-created volumes, deletes half-deleted ones. What is left, and what is
 /// interrupted later, is completed by [`crate::operation_driver::keep_settled`].
 pub async fn settle(session: &Session) -> Result<(), Failure> {
-    let (own, timing) = (session.generation(), Timing::default());
-    for entry in session.control().describe().await?.volumes {
-        let (operation, what): (Operation, _) = match entry.state {
-            VolumeState::Ready | VolumeState::Draining { .. } | VolumeState::Reordering { .. } => continue,
-            VolumeState::Deleting => (Deletion::continuing(own, timing).into(), "deleted"),
-            VolumeState::Creating => (Creation::continuing(own, timing).into(), "created"),
-        };
-        let what = format!("volume '{}' can't be {what}", entry.name);
-        let Ended { result, reasons, .. } =
-            operation_driver::run(operation, &Questions::of(session, subject(&entry), what), None, |_| {}).await;
-        match result {
-            // Another host is at work on it.
-            Ok(_) | Err(Error::Lost) => {}
-            Err(error) => return Err(operation_driver::explain(session.control(), &entry.name, error, reasons).await?),
+    let (control, own, judge) = (session.control(), session.generation(), Judge::begin());
+    let is_begun = |entry: &VolumeEntry| matches!(entry.state, VolumeState::Creating | VolumeState::Deleting);
+    for entry in control.describe().await?.volumes.into_iter().filter(is_begun) {
+        let settled = settle_volume(control, session.client(), own, &judge, Timing::default(), entry);
+        if let Some((_, failure)) = settled.await? {
+            return Err(failure);
         }
     }
     Ok(())
