@@ -22,6 +22,7 @@ use braid_store::Superblock;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -119,16 +120,10 @@ impl CopyFile {
 
     fn newest(&self) -> Option<(u64, FolderCopy)> {
         let copies = (0..2).filter_map(|slot| {
-            let mut bytes = Vec::new();
-            let mut at = self.offset(slot);
-            // The second copy may be shorter than its slot.
-            while (bytes.len() as u64) < SLOT_BYTES {
-                let mut part = vec![0; 64 << 10];
-                let read = self.file.read_at(&mut part, at).ok().filter(|read| *read > 0);
-                let Some(read) = read else { break };
-                bytes.extend_from_slice(&part[..read]);
-                at += read as u64;
-            }
+            let (mut file, mut bytes) = (&self.file, Vec::new());
+            file.seek(SeekFrom::Start(self.offset(slot))).ok()?;
+            // The second copy may be shorter than its slot, and end before what can't be read.
+            let _ = file.take(SLOT_BYTES).read_to_end(&mut bytes);
             FolderCopy::decode(&bytes)
         });
         copies.max_by_key(|(sequence, _)| *sequence)

@@ -118,8 +118,8 @@ where
 }
 
 fn next<T: for<'de> Deserialize<'de>>(records: &mut impl Read) -> io::Result<Read1<T>> {
-    let mut head = [0; 8];
-    match read_fully(records, &mut head)? {
+    let head = read_up_to(records, 8)?;
+    match head.len() {
         0 => return Ok(Read1::End),
         8 => {}
         _ => return Ok(Read1::Truncated),
@@ -129,8 +129,8 @@ fn next<T: for<'de> Deserialize<'de>>(records: &mut impl Read) -> io::Result<Rea
     if length > PAYLOAD_BYTES_MAX {
         return Ok(Read1::Damaged);
     }
-    let mut payload = vec![0; length];
-    if read_fully(records, &mut payload)? < length {
+    let payload = read_up_to(records, length)?;
+    if payload.len() < length {
         return Ok(Read1::Truncated);
     }
     if crc32c(&payload) != checksum {
@@ -139,18 +139,11 @@ fn next<T: for<'de> Deserialize<'de>>(records: &mut impl Read) -> io::Result<Rea
     Ok(postcard::from_bytes(&payload).map_or(Read1::Damaged, Read1::Record))
 }
 
-/// Reads as much as there is; returns how much.
-fn read_fully(from: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < to.len() {
-        match from.read(&mut to[done..]) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
+/// Reads so many bytes, or as many as there are.
+fn read_up_to(from: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut read = Vec::with_capacity(bytes);
+    from.take(bytes as u64).read_to_end(&mut read)?;
+    Ok(read)
 }
 
 fn text(value: &impl Debug) -> String {

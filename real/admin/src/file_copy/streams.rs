@@ -158,21 +158,11 @@ fn next_run(file: &std::fs::File, from: u64) -> std::io::Result<Option<(u64, u64
 }
 
 fn read(file: &std::fs::File, from: u64, most: usize, is_special: bool) -> std::io::Result<Vec<u8>> {
-    if is_special {
-        let mut data = Vec::new();
-        Read::take(file, most as u64).read_to_end(&mut data)?;
-        return Ok(data);
+    if !is_special {
+        rustix::fs::seek(file, SeekFrom::Start(from))?;
     }
-    let (mut data, mut length) = (vec![0; most], 0);
-    while length < most {
-        match file.read_at(&mut data[length..], from + length as u64) {
-            Ok(0) => break,
-            Ok(more) => length += more,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    data.truncate(length);
+    let mut data = Vec::with_capacity(most);
+    Read::take(file, most as u64).read_to_end(&mut data)?;
     Ok(data)
 }
 
