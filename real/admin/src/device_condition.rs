@@ -14,12 +14,9 @@ pub enum DeviceCondition {
     Healthy,
     /// It is in, but does not answer, or has no lease: requests wait for it until it answers or is taken out.
     Silent,
-    /// It is in and serves, but some slots of its disk can't be written.
-    DiskErrors {
-        bad_slots: u32,
-        /// True if there are so many that the device is taken out as soon as the others can serve without it.
-        failing: bool,
-    },
+    /// It is in and serves, but some slots of its disk can't be written. `failing`: so many that it is taken out as soon as the others can
+    /// serve without it.
+    DiskErrors { bad_slots: u32, failing: bool },
     /// It is in and serves until the others can serve without it; then another disk fills its slot.
     Leaving,
     /// It does not answer, and the others can't serve without it.
@@ -39,13 +36,8 @@ pub enum DeviceCondition {
     Resynchronising(Healing),
     /// Its disk is new, and it is being rebuilt.
     Rebuilding(Healing),
-    /// It is out, and another disk will fill its slot.
-    AwaitingDisk {
-        /// The name of that disk.
-        disk: String,
-        /// Why the disk that is connected now is refused.
-        refused: Option<String>,
-    },
+    /// It is out, and this disk will fill its slot. `refused`: why the one that is connected now is refused.
+    AwaitingDisk { disk: String, refused: Option<String> },
     /// The disk that is connected is refused, for this reason.
     Refused(String),
     /// No monitor has reported on it.

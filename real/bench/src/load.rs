@@ -23,11 +23,7 @@ const FILL_DEPTH: u16 = 8;
 #[derive(Clone)]
 pub enum Target {
     /// Through a host in this process.
-    Host {
-        client: HostClient,
-        /// The volume's number.
-        volume: VolumeId,
-    },
+    Host { client: HostClient, volume: VolumeId },
     /// Through a connection to an NBD server.
     Nbd(Rc<Client>),
 }

@@ -45,19 +45,12 @@ pub enum ClientError {
     /// The server sent something that is not the protocol.
     #[error("the server does not speak NBD in a way that this client understands")]
     NotUnderstood,
-    /// The server does not serve the export.
+    /// The server does not serve the export, and explains why.
     #[error("the NBD server refuses the export '{export}': {reason}")]
-    NoExport {
-        export: String,
-        /// The server's explanation.
-        reason: String,
-    },
-    /// The server answered a request with an error.
+    NoExport { export: String, reason: String },
+    /// The server answered a request with an error, which has this number in errno.h.
     #[error("the NBD server answers with error {number}")]
-    Refused {
-        /// The error number, as in errno.h.
-        number: u32,
-    },
+    Refused { number: u32 },
     /// The server did not answer within this time.
     #[error("the NBD server did not answer within {0:?}")]
     Silent(Duration),

@@ -79,11 +79,7 @@ pub enum BindError {
     InUse { address: Address },
     /// The system refuses.
     #[error("can't listen on {address}")]
-    Io {
-        address: Address,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { address: Address, source: io::Error },
 }
 
 /// A server that listens already, so that clients can connect, but that answers only once it runs.
