@@ -12,6 +12,7 @@ use braid_base::limits::{EXTENTS_MAX, TRANSACTION_BYTES_MAX};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_blocks::{Content, Piece, Want};
 use bytes::Bytes;
+use model::{Blocks, Model, answer_in_pieces, apply_as_it_is, drop_zeros};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,10 +29,10 @@ pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
         .prop_map(|(scheme, more, shift)| Layout::new(scheme, scheme.width() + more, 1 << shift).unwrap())
 }
 
-/// Devices that execute shares without faults. A block that is not in the map is a hole.
+/// Devices that execute shares without faults.
 struct Array {
     layout: Layout,
-    devices: Vec<BTreeMap<u64, Bytes>>,
+    devices: Blocks,
     /// Whether answers consist of single blocks or of runs.
     block_by_block: bool,
 }
@@ -41,38 +42,12 @@ impl Array {
         Array { layout, devices: vec![BTreeMap::new(); layout.devices()], block_by_block }
     }
 
+    /// Answers, in any order.
     fn answer(&self, shares: &[Share], want: Want) -> Old {
-        let mut old = Old::new();
-        for Share { position, reads, .. } in shares {
-            let mut pieces: Vec<Piece> = Vec::new();
-            for block in reads.iter().flat_map(|range| range.blocks()) {
-                let (range, data) = (BlockRange::new(block, 1), self.devices[*position].get(&block));
-                match (pieces.last_mut(), want, data) {
-                    (Some(last), _, None)
-                        if last.content == Content::Hole && last.range.end() == block && !self.block_by_block =>
-                    {
-                        last.range.count += 1;
-                    }
-                    (_, _, None) => pieces.push(Piece { range, content: Content::Hole }),
-                    (_, Want::Allocation, Some(_)) => pieces.push(Piece { range, content: Content::Present }),
-                    (Some(Piece { range, content: Content::Data(before) }), _, Some(data))
-                        if range.end() == block && !self.block_by_block =>
-                    {
-                        *before = Bytes::from([&before[..], data].concat());
-                        range.count += 1;
-                    }
-                    (_, Want::Linkage, Some(_)) => panic!("the model has no headers"),
-                    (_, Want::Data | Want::Salvage, Some(data)) => {
-                        pieces.push(Piece { range, content: Content::Data(data.clone()) })
-                    }
-                }
-            }
-            // Answers may come in any order.
-            pieces.reverse();
-            old.insert(*position, pieces);
-            assert!(old.covers(*position, reads, want));
-        }
-        old
+        answer_in_pieces(&self.devices, &Absence::none(), shares, want, |pieces| {
+            let pieces = if self.block_by_block { pieces } else { in_runs(pieces) };
+            pieces.into_iter().rev().collect()
+        })
     }
 
     /// Executes a write, and checks that it corresponds to its plan.
@@ -80,28 +55,7 @@ impl Array {
         let plan = WritePlan::new(&self.layout, &Absence::none(), offset, length).unwrap();
         assert_eq!(blocks_read(plan.shares()), textbook_reads(&self.layout, offset, length));
         let written = plan.compute(new, &self.answer(plan.shares(), Want::Data));
-        let writing: Vec<&Share> = plan.shares().iter().filter(|share| !share.prewrites.is_empty()).collect();
-        assert_eq!(writing.len(), written.len());
-        for (share, (position, pieces)) in writing.into_iter().zip(written) {
-            assert_eq!(share.position, position);
-            let pre_written: Vec<u64> = share.prewrites.iter().flat_map(|range| range.blocks()).collect();
-            let blocks: Vec<u64> = pieces.iter().flat_map(|piece| piece.range.blocks()).collect();
-            assert_eq!(blocks, pre_written, "the pieces are the pre-writes, in order");
-            for Piece { range, content } in pieces {
-                for block in range.blocks() {
-                    let start = (block - range.start) as usize * BLOCK_BYTES;
-                    match &content {
-                        Content::Data(data) => {
-                            self.devices[position].insert(block, data.slice(start..start + BLOCK_BYTES))
-                        }
-                        Content::Hole => self.devices[position].remove(&block),
-                        Content::Present | Content::Header { .. } | Content::Lost => {
-                            panic!("a write has data or holes")
-                        }
-                    };
-                }
-            }
-        }
+        apply_as_it_is(&mut self.devices, plan.shares(), written);
     }
 
     fn read(&self, offset: u64, length: u64) -> Vec<u8> {
@@ -114,10 +68,23 @@ impl Array {
         let plan = CheckPlan::new(&self.layout, &Absence::none(), stripe).unwrap();
         plan.matches(&self.answer(plan.shares(), Want::Data))
     }
+}
 
-    fn byte(&self, place: UnitAddress, index: usize) -> u8 {
-        self.devices[place.position].get(&place.block).map_or(0, |block| block[index])
+/// Joins neighbours that are alike.
+fn in_runs(pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut runs: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        let last = runs.last_mut().filter(|last| last.range.end() == piece.range.start);
+        match (last, &piece.content) {
+            (Some(Piece { range, content: Content::Data(before) }), Content::Data(data)) => {
+                *before = Bytes::from([&before[..], data].concat());
+                range.count += 1;
+            }
+            (Some(last), Content::Hole) if last.content == Content::Hole => last.range.count += 1,
+            _ => runs.push(piece),
+        }
     }
+    runs
 }
 
 fn blocks_read(shares: &[Share]) -> u64 {
@@ -199,18 +166,13 @@ proptest! {
             ever_written.contains(&block) || !array.devices[position].contains_key(&at)
         }), "what was never written is a hole");
 
-        // The parity, computed independently; a few bytes of each block suffice.
-        for stripe in 0..layout.stripes(VOLUME_BLOCKS) {
-            for (row, index) in (0..layout.unit_blocks()).flat_map(|row| [0, 1, 511, 2048, 4095].map(|i| (row, i))) {
-                let at_row = |unit: UnitAddress| UnitAddress { block: unit.block + row, ..unit };
-                let sum = (0..layout.data_units())
-                    .fold(0, |sum, unit| sum ^ array.byte(at_row(layout.data_unit(stripe, unit)), index));
-                for unit in 0..layout.redundancy_units() {
-                    prop_assert_eq!(array.byte(at_row(layout.redundancy_unit(stripe, unit)), index), sum);
-                }
-            }
-            prop_assert!(array.matches(stripe));
-        }
+        // The content of all devices, computed independently.
+        let mut expected = Model { layout, bytes: model.clone(), devices: vec![BTreeMap::new(); layout.devices()] };
+        expected.place(BlockRange::new(0, VOLUME_BLOCKS));
+        let mut found = array.devices.clone();
+        found.iter_mut().for_each(drop_zeros);
+        prop_assert!(found == expected.devices);
+        prop_assert!((0..layout.stripes(VOLUME_BLOCKS)).all(|stripe| array.matches(stripe)));
 
         // Every block can be reconstructed without its device.
         for block in (0..VOLUME_BLOCKS).filter(|_| layout.redundancy_units() > 0) {

@@ -97,29 +97,35 @@ impl Model {
         for (stripe, row) in rows {
             let mut sum = vec![0; BLOCK_BYTES];
             let (data, redundancy) = places_of_row(&self.layout, stripe, row);
+            let mut put = |place: UnitAddress, block: &[u8]| {
+                self.devices[place.position].insert(place.block, Bytes::copy_from_slice(block));
+            };
             for (index, place) in data.into_iter().enumerate() {
                 let start = (stripe * stripe_blocks + index as u64 * unit + row) as usize * BLOCK_BYTES;
                 // The last stripe may extend beyond the end of the volume.
                 let Some(block) = self.bytes.get(start..start + BLOCK_BYTES) else { continue };
                 sum.iter_mut().zip(block).for_each(|(sum, byte)| *sum ^= byte);
-                put(&mut self.devices, place, block);
+                put(place, block);
             }
-            redundancy.into_iter().for_each(|place| put(&mut self.devices, place, &sum));
+            redundancy.into_iter().for_each(|place| put(place, &sum));
         }
-    }
-}
-
-/// Zeros are holes, in the model and in the content that is compared with it.
-fn put(devices: &mut Blocks, place: UnitAddress, block: &[u8]) {
-    if block.iter().all(|byte| *byte == 0) {
-        devices[place.position].remove(&place.block);
-    } else {
-        devices[place.position].insert(place.block, Bytes::copy_from_slice(block));
+        self.devices.iter_mut().for_each(drop_zeros);
     }
 }
 
 /// The answers of correct devices. Checks that no unreadable device is read, and no block twice.
 pub(super) fn answer(devices: &Blocks, absence: &Absence, shares: &[Share], want: Want) -> Old {
+    answer_in_pieces(devices, absence, shares, want, |pieces| pieces)
+}
+
+/// The same. An answer has a piece for each block, of which other pieces are made.
+pub(super) fn answer_in_pieces(
+    devices: &Blocks,
+    absence: &Absence,
+    shares: &[Share],
+    want: Want,
+    remade: impl Fn(Vec<Piece>) -> Vec<Piece>,
+) -> Old {
     let mut old = Old::new();
     for share in shares {
         assert!(!absence.is_lost(share.position), "a lost device has no share");
@@ -136,13 +142,20 @@ pub(super) fn answer(devices: &Blocks, absence: &Absence, shares: &[Share], want
         };
         let blocks = share.reads.iter().flat_map(|range| range.blocks());
         let piece = |block| Piece { range: BlockRange::new(block, 1), content: content(block) };
-        old.insert(share.position, blocks.map(piece).collect());
+        old.insert(share.position, remade(blocks.map(piece).collect()));
+        assert!(old.covers(share.position, &share.reads, want));
     }
     old
 }
 
 /// Writes the pieces that a plan has computed, which must be exactly its pre-writes.
 pub(super) fn apply(devices: &mut Blocks, shares: &[Share], written: Vec<(usize, Vec<Piece>)>) {
+    apply_as_it_is(devices, shares, written);
+    devices.iter_mut().for_each(drop_zeros);
+}
+
+/// The same; zeros that are written stay data.
+pub(super) fn apply_as_it_is(devices: &mut Blocks, shares: &[Share], written: Vec<(usize, Vec<Piece>)>) {
     let blocks = |ranges: &mut dyn Iterator<Item = BlockRange>| ranges.flat_map(BlockRange::blocks).collect::<Vec<_>>();
     let writing: Vec<&Share> = shares.iter().filter(|share| !share.prewrites.is_empty()).collect();
     assert_eq!(writing.len(), written.len());
@@ -150,22 +163,32 @@ pub(super) fn apply(devices: &mut Blocks, shares: &[Share], written: Vec<(usize,
         assert_eq!(share.position, position);
         let pre_written = blocks(&mut share.prewrites.iter().copied());
         assert_eq!(blocks(&mut pieces.iter().map(|piece| piece.range)), pre_written);
-        put_pieces(devices, position, pieces);
+        put_as_it_is(&mut devices[position], pieces);
     }
 }
 
 /// Writes the pieces to a device.
 pub(super) fn put_pieces(devices: &mut Blocks, position: usize, pieces: Vec<Piece>) {
+    put_as_it_is(&mut devices[position], pieces);
+    drop_zeros(&mut devices[position]);
+}
+
+fn put_as_it_is(device: &mut BTreeMap<u64, Bytes>, pieces: Vec<Piece>) {
     for Piece { range, content } in pieces {
         for block in range.blocks() {
             let start = (block - range.start) as usize * BLOCK_BYTES;
             match &content {
-                Content::Data(data) => put(devices, UnitAddress { position, block }, &data[start..start + BLOCK_BYTES]),
-                Content::Hole => drop(devices[position].remove(&block)),
+                Content::Data(data) => drop(device.insert(block, data.slice(start..start + BLOCK_BYTES))),
+                Content::Hole => drop(device.remove(&block)),
                 Content::Present | Content::Header { .. } | Content::Lost => panic!("a write has data or holes"),
             }
         }
     }
+}
+
+/// Zeros are holes, in the model and in the content that is compared with it.
+pub(super) fn drop_zeros(device: &mut BTreeMap<u64, Bytes>) {
+    device.retain(|_, block| block.iter().any(|byte| *byte != 0));
 }
 
 pub(super) fn places(shares: &[Share], ranges: impl Fn(&Share) -> &[BlockRange]) -> BTreeSet<UnitAddress> {
