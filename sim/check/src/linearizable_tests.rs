@@ -161,18 +161,6 @@ fn a_stale_read_is_found_and_reported_with_the_expected_content() {
 }
 
 #[test]
-fn a_read_beside_a_write_sees_either_but_not_one_and_then_the_other() {
-    let mut story = Story::begin();
-    story.does("a", set(1, "old"));
-    let open = story.ask("a", set(1, "new"));
-    story.sees("b", NAME, "new".into());
-    story.is_fine();
-    story.sees("b", NAME, "old".into());
-    story.end(open);
-    story.contradiction();
-}
-
-#[test]
 fn a_lost_addition_is_found() {
     let mut story = Story::begin();
     story.does("a", add(1, 1));
@@ -209,53 +197,6 @@ fn two_additions_that_found_the_same_are_found() {
 }
 
 #[test]
-fn two_that_swapped_the_same_value_are_found() {
-    let mut story = Story::begin();
-    story.does("a", set(1, "free"));
-    let (one, other) = (story.ask("a", swap(1, "free", "a's")), story.ask("b", swap(1, "free", "b's")));
-    story.end(one);
-    story.end(other);
-    story.is_fine();
-    assert_ne!(story.answer_to(one), story.answer_to(other));
-    story.answer(other, story.answer_to(one));
-    story.contradiction();
-}
-
-#[test]
-fn a_value_that_was_overwritten_does_not_come_back() {
-    let mut story = Story::begin();
-    let late = story.ask("a", set(1, "late"));
-    story.does("b", set(1, "new"));
-    story.sees("b", NAME, "late".into());
-    story.is_fine();
-    story.does("b", set(1, "newer"));
-    story.is_fine();
-    // A copy of the first request arrives even later.
-    story.sees("b", NAME, "late".into());
-    story.contradiction();
-    story.answer(late, Ok(Vec::new()));
-}
-
-#[test]
-fn a_value_that_is_set_can_be_set_again_later() {
-    let mut story = Story::begin();
-    story.does("a", set(1, "x"));
-    let open = story.ask("b", set(1, "x"));
-    story.does("c", set(1, "y"));
-    story.end(open);
-    story.does("c", get(1, NAME));
-    story.is_fine();
-}
-
-#[test]
-fn a_request_that_was_answered_is_not_undone() {
-    let mut story = Story::begin();
-    story.does("a", set(1, "kept"));
-    story.sees("b", NAME, Bytes::new());
-    story.contradiction();
-}
-
-#[test]
 fn an_unknown_write_may_happen_late_but_not_twice_and_not_after_a_fence() {
     let mut story = Story::begin();
     let unknown = story.ask("a", set(1, "late"));
@@ -287,53 +228,6 @@ fn a_value_that_was_never_written_is_not_read() {
     story.happens(refused);
     story.history.never(refused);
     story.does("b", get(1, NAME));
-    story.contradiction();
-}
-
-#[test]
-fn commands_of_one_request_happen_at_once() {
-    let both = request(&[
-        ObjectCommand { sets: vec![SetAttribute { name: NAME, value: "x".into() }], ..command(1, Action::Nothing) },
-        ObjectCommand { sets: vec![SetAttribute { name: NAME, value: "x".into() }], ..command(2, Action::Nothing) },
-    ]);
-    let look = |name| {
-        let gets = vec![name];
-        request(&[
-            ObjectCommand { gets: gets.clone(), ..command(1, Action::Nothing) },
-            ObjectCommand { gets, ..command(2, Action::Nothing) },
-        ])
-    };
-    let mut story = Story::begin();
-    let open = story.ask("a", both);
-    let torn = story.ask("b", look(NAME));
-    story.end(torn);
-    story.is_fine();
-    let mut answer = story.answer_to(torn);
-    answer.as_mut().expect("the request succeeded")[1].values[0] = "x".into();
-    story.answer(torn, answer);
-    story.end(open);
-    story.contradiction();
-}
-
-#[test]
-fn objects_that_come_and_go_are_one_world_with_the_numbers_of_new_ones() {
-    let mut story = Story::begin();
-    let list = || request(&[command(0, Action::List { after: ObjectId(0), most: 10 })]);
-    story.does("a", request(&[command(0, Action::Create), command(0, Action::Stat)]));
-    let unknown = story.ask("b", request(&[command(0, Action::Create)]));
-    story.does("a", request(&[command(9, Action::Create)]));
-    story.happens(unknown);
-    story.does("a", list());
-    story.does("a", request(&[command(3, Action::Remove)]));
-    story.does("b", list());
-    story.does("b", request(&[command(10, Action::Stat)]));
-    story.does("a", add(1, 1));
-    story.is_fine();
-    assert_eq!(partition(&story.history).len(), 2, "the counter of an object that always exists is a part of its own");
-    // Object numbers are not reused.
-    let again = story.ask("a", request(&[command(0, Action::Create)]));
-    let number = ActionResult::Created { object: ObjectId(3) };
-    story.answer(again, Ok(vec![CommandResult { action: number, values: Vec::new() }]));
     story.contradiction();
 }
 

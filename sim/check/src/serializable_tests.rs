@@ -125,71 +125,6 @@ fn a_lost_write_is_found_and_reported_in_three_lines() {
 }
 
 #[test]
-fn a_stale_read_is_found() {
-    let mut story = Story::default();
-    story.write("a", 0, 4, 1);
-    story.write("a", 0, 4, 2);
-    story.is_fine();
-    story.read("b", &[run(0, 4, 1)]);
-    assert_eq!(story.violation().witnesses.len(), 3);
-}
-
-#[test]
-fn a_torn_read_is_found_though_the_write_had_not_completed() {
-    let mut story = Story::default();
-    let open = story.begin("a", 0, 4, 1);
-    story.read("b", &[run(0, 4, 1)]);
-    story.is_fine();
-    story.read("c", &[run(0, 2, 1), run(2, 4, 0)]);
-    story.end(open);
-    story.violation();
-}
-
-#[test]
-fn a_write_of_unknown_outcome_may_appear_late_but_never_disappears() {
-    let mut story = Story::default();
-    story.write("a", 0, 4, 1);
-    story.begin("b", 0, 4, 2);
-    story.read("c", &[run(0, 4, 1)]);
-    story.read("c", &[run(0, 4, 2)]);
-    story.is_fine();
-    story.read("c", &[run(0, 4, 1)]);
-    story.violation();
-}
-
-#[test]
-fn a_value_that_was_overwritten_never_comes_back() {
-    let mut story = Story::default();
-    let open = story.begin("a", 0, 4, 1);
-    story.write("b", 0, 4, 2);
-    story.read("c", &[run(0, 4, 1)]);
-    story.is_fine();
-    story.read("c", &[run(0, 4, 2)]);
-    story.end(open);
-    story.violation();
-}
-
-#[test]
-fn a_value_from_nowhere_is_found() {
-    let mut story = Story::default();
-    story.write("a", 0, 4, 1);
-    story.read("b", &[run(2, 6, 9)]);
-    story.violation();
-}
-
-#[test]
-fn two_readers_must_agree_on_the_order_of_two_writes() {
-    let mut story = Story::default();
-    let (one, two) = (story.begin("a", 0, 1, 1), story.begin("b", 1, 2, 2));
-    story.read("c", &[run(0, 1, 1), run(1, 2, 0)]);
-    story.is_fine();
-    story.read("d", &[run(0, 1, 0), run(1, 2, 2)]);
-    story.end(one);
-    story.end(two);
-    story.violation();
-}
-
-#[test]
 fn writes_of_different_blocks_through_different_hosts_are_bound_by_strictness_alone() {
     let (here, there) = (0, CELLS_PER_BLOCK);
     let mut story = Story::default();
@@ -203,15 +138,6 @@ fn writes_of_different_blocks_through_different_hosts_are_bound_by_strictness_al
     assert!(matches!(check(&story.history, Promise::Related), Verdict::Serializable { .. }));
     story.read("a", &[run(here, here + 1, 0)]);
     assert!(matches!(check(&story.history, Promise::Related), Verdict::Not(_)));
-}
-
-#[test]
-fn zeros_may_come_back_by_being_written() {
-    let mut story = Story::default();
-    story.write("a", 0, 4, 1);
-    story.write("a", 1, 3, 0);
-    story.read("b", &[run(0, 1, 1), run(1, 3, 0), run(3, 4, 1)]);
-    story.is_fine();
 }
 
 #[test]
