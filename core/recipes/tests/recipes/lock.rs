@@ -80,35 +80,6 @@ fn the_last_write_releases_and_a_free_lock_costs_one_round_trip_in_all() {
 }
 
 #[test]
-fn a_paused_holder_that_writes_late_is_refused() {
-    let mut world = world();
-    world.client(async |me| {
-        let grant = held(me.run(lock().acquire("paused")).await);
-        // Its request is delayed by more than its lease.
-        let answer = me.late(seconds(15), grant.guard(append("late")).unwrap()).await;
-        assert!(!taken(&answer));
-        me.note("late refused");
-        assert_eq!(me.run(grant.renew()).await.unwrap_err(), LockError::Lost);
-        let end = me.run(grant.release_with(append("later")).unwrap()).await;
-        assert_eq!(end.unwrap_err(), LockError::Lost);
-    });
-    world.run_for(seconds(1));
-    world.client(async |me| {
-        let grant = held(me.run(lock().acquire("next")).await);
-        assert_eq!(grant.token(), 2, "higher than the paused one's");
-        me.note("granted");
-        me.append(&grant, "next").await;
-        me.sleep(seconds(8)).await;
-        let _ = me.run(grant.release()).await;
-    });
-    world.run();
-    assert_eq!(
-        (text(&world).as_str(), world.observed().lines.join(", ").as_str()),
-        ("next", "granted, next taken, late refused")
-    );
-}
-
-#[test]
 fn a_write_that_comes_after_its_holder_has_released_is_refused() {
     let mut world = world();
     world.client(async |me| {
@@ -119,41 +90,6 @@ fn a_write_that_comes_after_its_holder_has_released_is_refused() {
     });
     world.run();
     assert_eq!(text(&world), "");
-}
-
-#[test]
-fn a_holder_that_renews_keeps_the_lock_and_one_that_dies_loses_it_after_its_lease() {
-    let mut world = world();
-    let holder = world.client(async |me| {
-        let mut grant = held(me.run(lock().acquire("a")).await);
-        for _ in 0..=10 {
-            me.sleep(seconds(4)).await;
-            assert!(me.now() <= grant.sure_until());
-            grant = held(me.run(grant.renew()).await);
-        }
-        me.sleep(seconds(999)).await;
-    });
-    world.run_for(seconds(1));
-    let hasty = Lock::new(LOCKS, WORD, LockOptions { patience: seconds(30), ..options() });
-    world.client(async move |me| {
-        let grant = me.run(hasty.acquire("b")).await;
-        assert_eq!(grant.unwrap_err(), LockError::TimedOut { holder: Some("a".into()) });
-        me.note_time("given up");
-    });
-    world.run_for(seconds(40));
-    assert_eq!(world.observed().lines, ["given up at 31"]);
-    world.kill(holder);
-    world.client(async |me| {
-        let grant = me.run(lock().acquire("c")).await;
-        me.note_time("granted");
-        let _ = me.run(held(grant).release()).await;
-    });
-    world.run();
-    assert_eq!(
-        world.observed().lines[1],
-        "granted at 51",
-        "a lease after it came, since it had seen no heartbeat before"
-    );
 }
 
 #[test]
@@ -195,30 +131,6 @@ fn readers_share_and_a_waiting_writer_is_next() {
         ["r1 s1 w3 t5 u5", "s1 r1 w3 t5 u5", "r1 s1 w3 u5 t5", "s1 r1 w3 u5 t5"].contains(&order.as_str()),
         "{order}"
     );
-}
-
-#[test]
-fn a_mark_that_is_renewed_keeps_readers_out_for_longer_than_a_lease() {
-    let mut world = world();
-    world.client(async |me| {
-        let mut grant = held(me.run(lock().share("r")).await);
-        for _ in 0..10 {
-            me.sleep(seconds(3)).await;
-            grant = held(me.run(grant.renew()).await);
-        }
-        let _ = me.run(grant.release()).await;
-    });
-    world.run_for(seconds(1));
-    for (name, acquisition) in [("writer", lock().acquire("w")), ("reader", lock().share("s"))] {
-        world.client(async move |me| {
-            let grant = me.run(acquisition).await;
-            me.note_time(name);
-            let _ = me.run(held(grant).release()).await;
-        });
-        world.run_for(seconds(2));
-    }
-    world.run();
-    assert_eq!(world.observed().lines, ["writer at 30", "reader at 30"]);
 }
 
 #[test]
@@ -282,26 +194,6 @@ fn a_client_that_gives_up_removes_its_mark() {
         assert_eq!(me.run(lock().status()).await.unwrap().waiting, None);
     });
     world.run();
-}
-
-#[test]
-fn a_fence_elsewhere_keeps_the_former_holder_out_and_never_falls() {
-    let mut world = world();
-    let guard = |fence: &Fence, text| fence.guard(append(text)).unwrap();
-    let first = Fence { object: DATA, name: ELSEWHERE, token: 3 };
-    let second = Fence { token: 8, ..first.clone() };
-    let (early, late, next) = (guard(&first, "early "), guard(&first, "late "), guard(&second, "next "));
-    world.client(async move |me| {
-        assert_eq!(me.run(first.raise()).await, Ok(()));
-        assert!(taken(&me.ask(early).await));
-        assert_eq!(me.run(second.raise()).await, Ok(()));
-        assert!(!taken(&me.ask(late).await));
-        assert!(taken(&me.ask(next).await));
-        let raised = me.run(first.raise()).await;
-        assert!(raised.unwrap_err().to_string().contains("of token 8"));
-    });
-    world.run();
-    assert_eq!(text(&world), "early next ");
 }
 
 #[test]

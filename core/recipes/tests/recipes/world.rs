@@ -90,15 +90,6 @@ fn the_same_seed_is_the_same_run() {
 }
 
 #[test]
-fn recipes_succeed_without_faults() {
-    let mut world = World::new(1, CALM, &[OBJECT], OutcomeCounts::default());
-    world.client(adds);
-    world.client(adds);
-    world.run();
-    assert_eq!((world.space.number(OBJECT, COUNTER), world.observed().unknown), (40, 0));
-}
-
-#[test]
 fn every_order_is_every_order() {
     let two = || {
         let twice = async |me: Me<()>| {

@@ -60,41 +60,6 @@ fn a_collision_costs_two_more_and_one_for_each_entry_behind_the_first() {
 }
 
 #[test]
-fn a_file_that_was_made_anew_is_not_removed_for_the_one_before() {
-    for bits in [0, 8] {
-        let directory = small(bits);
-        let mut alone = with(directory, &[("other", 9), ("anna", 1)]);
-        let seen = alone.run(directory.look_up(name("anna"))).unwrap().unwrap();
-        alone.run(directory.remove(name("anna"), Expected::Anything)).unwrap();
-        alone.run(directory.insert(name("anna"), ObjectId(2))).unwrap();
-        let removed = alone.run(directory.remove(name("anna"), Expected::Seen(seen)));
-        assert_eq!(removed, Ok(Changed::Other(ObjectId(2))));
-        let removed = alone.run(directory.remove(name("anna"), Expected::Object(ObjectId(1))));
-        assert_eq!(removed, Ok(Changed::Other(ObjectId(2))));
-        assert_eq!(alone.run(directory.look_up(name("anna"))).unwrap().unwrap().object, ObjectId(2));
-    }
-}
-
-#[test]
-fn wherever_an_insert_dies_the_name_is_there_or_not_and_the_next_gets_on() {
-    let directory = small(0);
-    for steps in 0..8 {
-        let mut alone = with(directory, &[("anna", 1), ("bert", 2)]);
-        let through = alone.run_part(directory.insert(name("carl"), ObjectId(3)), steps).is_none();
-        let there = alone.run(directory.look_up(name("carl"))).unwrap().is_some();
-        assert!(there || !through);
-        assert_eq!(contents(&alone.space, directory).len(), if there { 3 } else { 2 });
-        alone.rng = Rng::new(steps + 2);
-        let before = alone.now;
-        let after = alone.run(directory.insert(name("carl"), ObjectId(4)));
-        assert_eq!(after, Ok(if there { Changed::Exists(ObjectId(3)) } else { Changed::Inserted }));
-        let removed = alone.run(directory.remove(name("bert"), Expected::Anything));
-        assert_eq!(removed, Ok(Changed::Removed(ObjectId(2))));
-        assert!(alone.now.since(before) <= directory.lease * 2, "it waited for at most one lock");
-    }
-}
-
-#[test]
 fn wherever_a_removal_dies_the_name_is_there_or_not_and_the_next_gets_on() {
     let directory = small(0);
     for victim in ["anna", "bert", "carl"] {
@@ -189,30 +154,6 @@ fn a_directory_that_is_full_can_be_emptied() {
 }
 
 #[test]
-fn names_are_listed_page_by_page_each_once() {
-    let directory = small(4);
-    let mut alone = Alone::with(Space::with(&[OBJECT]));
-    let directory = Directory { linked: NonZeroU32::new(1000).unwrap(), ..directory };
-    for number in 0..100 {
-        alone.run(directory.insert(name(&format!("file-{number}")), ObjectId(number))).unwrap();
-    }
-    let (mut told, mut after, mut pages) = (Contents::new(), None, 0);
-    loop {
-        let page = alone.run(directory.names(after, 3)).unwrap();
-        pages += 1;
-        for (name, object) in page.names {
-            assert_eq!(told.insert(name, object), None);
-        }
-        after = page.more;
-        if after.is_none() {
-            break;
-        }
-    }
-    assert_eq!((told.len(), pages), (100, 6), "sixteen slots, three per page");
-    assert_eq!(told, contents(&alone.space, directory));
-}
-
-#[test]
 fn a_name_that_is_too_long_is_refused_and_damage_is_no_panic() {
     let directory = small(0);
     let mut alone = alone();
@@ -282,7 +223,8 @@ fn a_slot_with_an_active_writer_is_not_taken_over_until_its_lease_expires() {
     assert_eq!(alone.now, Time(0));
     let removed = alone.run(directory.remove(name("anna"), Expected::Anything));
     assert_eq!(removed, Ok(Changed::Removed(ObjectId(1))));
-    assert!(alone.now.since(Time(0)) >= directory.lease);
+    let waited = alone.now.since(Time(0));
+    assert!((directory.lease..=directory.lease * 2).contains(&waited), "it waited for one lock: {waited:?}");
 }
 
 #[test]

@@ -62,30 +62,6 @@ fn neighbours_in_number_are_walked_together() {
 }
 
 #[test]
-fn wherever_a_removal_dies_the_node_is_in_or_out_and_the_next_clears_away() {
-    for steps in 0..6 {
-        let (mut alone, list) = with(4);
-        alone.run_part(list.remove(Node(2), None), steps);
-        let in_it = items(&alone).contains(&2);
-        let inserted = alone.run(list.insert(ListPosition::Behind(Node(2)), Bytes::from_static(b"001x"))).unwrap();
-        assert_eq!(inserted == Inserted::PlaceGone, !in_it, "nothing is inserted behind a removed node");
-        alone.run(list.insert(ListPosition::InOrder, Bytes::from_static(b"999"))).unwrap();
-        assert_eq!(contents(&alone.space).1, 0, "a marked node is unlinked by the next operation on its way");
-    }
-}
-
-#[test]
-fn wherever_an_insert_dies_no_node_is_unreachable() {
-    for steps in 0..4 {
-        let (mut alone, list) = with(2);
-        let through =
-            alone.run_part(list.insert(ListPosition::Behind(Node(1)), Bytes::from_static(b"new")), steps).is_none();
-        let count = contents(&alone.space).0.len();
-        assert!(count == 3 || count == 2 && !through);
-    }
-}
-
-#[test]
 fn a_walk_goes_on_where_everything_around_it_was_removed() {
     let (mut alone, list) = with(60);
     let first = alone.run(list.walk(Cursor::default(), 50)).unwrap();

@@ -51,15 +51,6 @@ fn a_consumer_that_lost_its_claim_can_neither_finish_nor_renew() {
     assert_eq!(contents(&alone.space).results[&0], (2, 2));
 }
 
-#[test]
-fn an_item_given_back_is_available_at_once() {
-    let (mut alone, queue) = with(1);
-    let first = claim(&mut alone, queue, 1).unwrap();
-    assert_eq!(claim(&mut alone, queue, 2), None);
-    alone.run(queue.give_back(first)).unwrap();
-    assert_eq!(claim(&mut alone, queue, 2).map(|claimed| claimed.token), Some(2));
-}
-
 /// A consumer waits for an item, and gets one as soon as another client, half a lease later, makes this request.
 fn is_claimed_at_once<P: Procedure + 'static>(space: Space, queue: Queue, frees: P) {
     let mut world = World::new(1, CALM, &[], Vec::new());
@@ -165,24 +156,6 @@ fn a_consumer_that_is_cut_off_learns_it_within_half_a_lease() {
         let waited = world.observed()[0].since(Time(0));
         assert!(waited < LEASE / 2 + Duration::from_millis(10), "{waited:?}");
     }
-}
-
-#[test]
-fn a_consumer_that_only_asks_now_and_then_takes_over_what_the_dead_left() {
-    let (mut alone, queue) = with(1);
-    claim(&mut alone, queue, 1).unwrap();
-    let mut watch = Watch::default();
-    let mut had = None;
-    for _ in 0..8 {
-        let end = alone.run(queue.claim(2, watch, Duration::ZERO));
-        (watch, had) = (end.watch, end.result.unwrap());
-        if had.is_some() {
-            break;
-        }
-        alone.pass(LEASE / 4);
-    }
-    assert_eq!(had.map(|claimed| claimed.token), Some(2));
-    assert!(alone.now.since(Time(0)) >= LEASE);
 }
 
 #[test]
