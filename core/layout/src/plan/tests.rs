@@ -250,30 +250,6 @@ fn share(position: usize, prewrites: &[(u64, u64)], reads: &[(u64, u64)]) -> Sha
 }
 
 #[test]
-fn a_small_write_reads_and_writes_one_block_and_its_parity() {
-    let plan = WritePlan::new(&raid5(), &Absence::none(), 3 * BLOCK, BLOCK).unwrap();
-    assert_eq!(plan.shares(), [share(0, &[(3, 1)], &[(3, 1)]), share(4, &[(3, 1)], &[(3, 1)])]);
-    assert_eq!(plan.methods(), Methods { small: 1, ..Methods::default() });
-}
-
-#[test]
-fn full_stripes_are_written_without_reading_in_one_range_per_device() {
-    let plan = WritePlan::new(&raid5(), &Absence::none(), 0, 4 << 20).unwrap();
-    let all: Vec<Share> = (0..5).map(|position| share(position, &[(0, 256)], &[])).collect();
-    assert_eq!(plan.shares(), all);
-    assert_eq!(plan.methods(), Methods { full: 16, ..Methods::default() });
-}
-
-#[test]
-fn half_a_stripe_is_a_large_write() {
-    let plan = WritePlan::new(&raid5(), &Absence::none(), 0, 32 * BLOCK).unwrap();
-    let writing = |position| share(position, &[(0, 16)], &[]);
-    let reading = |position| share(position, &[], &[(0, 16)]);
-    assert_eq!(plan.shares(), [writing(0), writing(1), reading(2), reading(3), writing(4)]);
-    assert_eq!(plan.methods(), Methods { large: 1, ..Methods::default() });
-}
-
-#[test]
 fn a_write_across_units_has_a_method_for_each_band() {
     // Unit 0 from row 12 on, units 1 and 2 whole, unit 3 up to row 4.
     let plan = WritePlan::new(&raid5(), &Absence::none(), 12 * BLOCK, (4 + 16 + 16 + 4) * BLOCK).unwrap();

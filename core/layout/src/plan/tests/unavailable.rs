@@ -4,7 +4,7 @@
 //! its first and last block.
 
 use super::model::*;
-use super::{BLOCK, noise, raid5, share};
+use super::{BLOCK, noise, raid5};
 use crate::plan::{
     CheckPlan, Method, Methods, New, ReadPlan, ReconstructError, ReconstructPlan, RestorePlan, Share, WritePlan,
 };
@@ -355,21 +355,6 @@ fn one_method_of_table_iii_for_each_case() {
 }
 
 #[test]
-fn a_lost_block_written_in_part_takes_its_whole_row() {
-    let plan = WritePlan::new(&raid5(), &lost(&[0]), 3 * BLOCK, BLOCK + 1).unwrap();
-    let reading = |position| share(position, &[], &[(3, 2)]);
-    assert_eq!(plan.shares(), [reading(1), reading(2), reading(3), share(4, &[(3, 2)], &[(4, 1)])]);
-}
-
-#[test]
-fn a_unit_needed_for_itself_and_for_a_neighbour_is_read_once() {
-    // Unit 0 from row 12 on, and unit 1 up to row 14.
-    let plan = ReadPlan::new(&raid5(), &lost(&[0]), 12 * BLOCK, 18 * BLOCK).unwrap();
-    let reading = |position| share(position, &[], &[(12, 4)]);
-    assert_eq!(plan.shares(), [share(1, &[], &[(0, 16)]), reading(2), reading(3), reading(4)]);
-}
-
-#[test]
 fn plans_of_stripes_with_nothing_missing_are_as_ever() {
     // Two groups: stripe 0 is at positions 0 to 4.
     let layout = Layout::new(RaidLevel::Raid5 { data: 4 }, 10, 16).unwrap();
@@ -398,18 +383,6 @@ fn checks_and_reconstructions_need_the_whole_rest() {
     assert!(restoring(&stale(&[2, 3]), 0, 64).is_err());
     assert_eq!(restoring(&stale(&[2]), 0, 16), Ok(None));
     assert_eq!(restoring(&stale(&[2]), 40, 0), Ok(None));
-}
-
-#[test]
-fn a_restored_parity_takes_the_rows_that_were_touched() {
-    // The end of unit 0 and the beginning of unit 1: two bands.
-    let plan = RestorePlan::new(&raid5(), &stale(&[4]), 4, BlockRange::new(13, 5)).unwrap().unwrap();
-    let reading = |position| share(position, &[], &[(0, 2), (13, 3)]);
-    let writing = share(4, &[(0, 2), (13, 3)], &[]);
-    assert_eq!(plan.shares(), [reading(0), reading(1), reading(2), reading(3), writing]);
-    let plan = RestorePlan::new(&raid5(), &stale(&[0]), 0, BlockRange::new(13, 5)).unwrap().unwrap();
-    let reading = |position| share(position, &[], &[(13, 3)]);
-    assert_eq!(plan.shares(), [share(0, &[(13, 3)], &[]), reading(1), reading(2), reading(3), reading(4)]);
 }
 
 #[test]
