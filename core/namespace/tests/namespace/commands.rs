@@ -4,42 +4,6 @@ use crate::system::*;
 use braid_wire::*;
 
 #[test]
-fn a_nearly_full_map_refuses_what_makes_it_grow_and_nothing_else() {
-    let mut system = System::new(100);
-    let file = system.file("f");
-    system.directory(ROOT, "d");
-    system.create(ROOT, "l", NewInode::SymbolicLink { target: name("f") });
-    system.reserve(16);
-    system.run(attach(file, vec![extent(0, 0, 4)])).expect("the blocks are allotted");
-    system.is_nearly_full = true;
-    for command in [
-        create(ROOT, "x", NewInode::Regular, true),
-        link(file, ROOT, "x"),
-        rename(ROOT, "f", ROOT, "x"),
-        attach(file, vec![extent(4, 4, 1)]),
-        FileCommand::Reserve { blocks: 1 },
-    ] {
-        assert_eq!(system.run(command.clone()), Err(FileError::NoSpace), "{command:?}");
-    }
-    let change = AttributeChange { mode: Some(0), ..AttributeChange::default() };
-    for command in [
-        lookup(ROOT, "f"),
-        create(ROOT, "f", NewInode::Regular, false),
-        FileCommand::SetAttributes { inode: file, change },
-        truncate(file, 2),
-        truncate(file, 1 << 40),
-        FileCommand::GiveBack { runs: vec![BlockRange::new(8, 8)] },
-        unlink(ROOT, "f"),
-        unlink(ROOT, "l"),
-        remove_directory(ROOT, "d"),
-    ] {
-        assert!(system.run(command.clone()).is_ok(), "{command:?}");
-    }
-    system.settle();
-    assert_eq!(system.map.len(), 4);
-}
-
-#[test]
 fn only_answers_to_changes_and_refusals_of_them_are_remembered() {
     let mut system = System::new(10);
     let file = system.file("f");
@@ -83,33 +47,6 @@ fn a_malformed_command_is_refused() {
 }
 
 #[test]
-fn inodes_of_the_wrong_type_are_refused() {
-    let mut system = System::new(10);
-    let (file, directory) = (system.file("f"), system.directory(ROOT, "d"));
-    let symbolic = system.create(ROOT, "l", NewInode::SymbolicLink { target: name("/there") });
-    let read_link = |inode| FileCommand::ReadLink { inode };
-    assert_eq!(system.run(read_link(symbolic)), Ok(FileResult::Target(name("/there"))));
-    for (command, error) in [
-        (read_link(file), FileError::NotALink),
-        (read_link(directory), FileError::NotALink),
-        (lookup(file, "x"), FileError::NotADirectory),
-        (FileCommand::ReadDirectory { inode: symbolic, after: 0, most: 1 }, FileError::NotADirectory),
-        (truncate(directory, 0), FileError::IsADirectory),
-        (truncate(symbolic, 0), FileError::NotAFile),
-        (attach(directory, vec![]), FileError::IsADirectory),
-        (unlink(ROOT, "d"), FileError::IsADirectory),
-        (remove_directory(ROOT, "f"), FileError::NotADirectory),
-        (link(directory, ROOT, "x"), FileError::LinkToDirectory),
-        (create(ROOT, "d", NewInode::Regular, false), FileError::IsADirectory),
-        (create(ROOT, "d", NewInode::Directory, false), FileError::Exists),
-        (rename(ROOT, "d", ROOT, "f"), FileError::NotADirectory),
-        (rename(ROOT, "f", ROOT, "d"), FileError::IsADirectory),
-    ] {
-        assert_eq!(system.run(command.clone()), Err(error), "{command:?}");
-    }
-}
-
-#[test]
 fn numbers_of_inodes_are_bounded_and_never_reused() {
     let mut system = System::new(10);
     let first = system.file("f");
@@ -123,20 +60,4 @@ fn numbers_of_inodes_are_bounded_and_never_reused() {
     system.map.insert(counters, value.into());
     assert_eq!(system.file("g"), InodeId(limits::INODE_MAX));
     assert_eq!(system.run(create(ROOT, "h", NewInode::Regular, true)), Err(FileError::NoSpace));
-}
-
-#[test]
-fn times_are_those_of_the_command() {
-    let mut system = System::new(10);
-    let file = system.file("f");
-    let created = system.attributes(file);
-    assert_eq!((created.atime, created.mtime, created.ctime), (FileTime(1), FileTime(1), FileTime(1)));
-    assert_eq!(system.attributes(ROOT).mtime, FileTime(1));
-    system.now = 99;
-    let change =
-        AttributeChange { atime: Some(NewTime::Now), mtime: Some(NewTime::At(FileTime(-5))), ..Default::default() };
-    system.run(FileCommand::SetAttributes { inode: file, change }).expect("the file exists");
-    let set = system.attributes(file);
-    assert_eq!((set.atime, set.mtime, set.ctime), (FileTime(100), FileTime(-5), FileTime(100)));
-    assert_eq!(set.owner, created.owner);
 }

@@ -155,23 +155,6 @@ fn reservations_are_whole_stripes_and_go_on_where_the_last_one_ended() {
 }
 
 #[test]
-fn blocks_belong_to_one_host() {
-    let mut system = System::new(100);
-    let file = system.file("f");
-    let own = system.reserve(8);
-    let refused = Err(FileError::NotAllotted);
-    let blocks = vec![extent(0, 0, 1)];
-    assert_eq!(system.run_for(2, FileCommand::GiveBack { runs: own.clone() }), refused);
-    assert_eq!(system.run_for(2, attach(file, blocks.clone())), refused);
-    assert_eq!(system.run(attach(file, vec![extent(0, 0, 1), extent(1, 0, 1)])), refused, "one block twice");
-    assert_eq!(system.run(FileCommand::GiveBack { runs: vec![own[0], BlockRange::new(7, 1)] }), refused);
-    attached(&mut system, attach(file, blocks.clone()));
-    assert_eq!(system.run(attach(file, blocks)), refused, "the block is in the file");
-    assert_eq!(system.run(FileCommand::GiveBack { runs: vec![BlockRange::new(0, 1)] }), refused);
-    assert_eq!(system.findings(), []);
-}
-
-#[test]
 fn extents_are_merged_and_cut() {
     let mut system = System::new(100);
     let file = system.file("f");
