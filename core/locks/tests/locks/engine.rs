@@ -186,28 +186,6 @@ fn tell_among(hosts: usize, engine: LockEngine, story: &[(&str, &str)]) {
 }
 
 #[test]
-fn waiting_requests_are_granted_in_their_turn() {
-    tell(&[
-        ("a1 X 0 8", "a1"),
-        ("b1 S 4 8", "b1 waits"),
-        ("c1 S 0 8", "c1 waits"),
-        ("back a1", "b1 at last, c1 at last"),
-        ("a2 X 0 4", "a2 waits"),
-        ("b2 S 0 4", "b2 waits"),
-        ("own1 X 0 1", ""),
-        ("back a2", "b2 at last"),
-        ("back c1", ""),
-        ("back b2", "own1"),
-        ("a3 S 0 1 impatient", "a3 waits"),
-        ("back own1", "a3 at last"),
-        ("pass 600", ""),
-        ("b3 X 0 1 impatient", "b3 waits"),
-        ("pass 49", ""),
-        ("pass 1", "b3 is refused"),
-    ]);
-}
-
-#[test]
 fn leases_never_wait_and_end_when_others_want_what_conflicts() {
     tell(&[
         ("a1 S 0 8 lease", "a1"),

@@ -169,22 +169,6 @@ fn a_lock_server_is_not_believed_about_the_locks_of_another() {
 }
 
 #[test]
-fn a_range_that_was_granted_wide_is_locked_in_parts_without_a_message() {
-    let mut owner = Owner::new();
-    let locks = |owner: &mut Owner, holder, start| {
-        let extents = extents(LockMode::Exclusive, &[(start, 1)]);
-        let wanted = Wanted::new(OBJECT, extents, Retention::CachedInParts { width: 8 });
-        owner.does(|client, cx| client.of_part(FILES).acquire(cx, holder, wanted));
-    };
-    locks(&mut owner, 1, 10);
-    let wide = extents(LockMode::Exclusive, &[(2, 17)]);
-    owner.hears(LockReply::GrantedRange { lock_id: 1, extents: wide, waited: false });
-    locks(&mut owner, 2, 3);
-    locks(&mut owner, 3, 30);
-    assert_eq!(owner.told(FILES), [Event::Granted { holder: 1 }, Event::Granted { holder: 2 }]);
-}
-
-#[test]
 fn sequences_and_strides_are_foreseen_until_another_host_wants_some_of_it() {
     let mut owner = Owner::new();
     let mut number = 0;
