@@ -172,27 +172,6 @@ fn servers_recover_as_the_paper_says_in_each_case() {
 }
 
 #[test]
-fn one_phase_both_servers_continue_their_transactions_after_a_blackout() {
-    let two = ClientOperation { coordinator: WORKER, workers: vec![COORDINATOR], ..operation(2) };
-    let mut world = World::new(OnePhase, 2, vec![operation(1), two]);
-    world.ask(&[1]);
-    world.ask(&[2]);
-    for shard in [COORDINATOR, WORKER] {
-        flush_all(&mut world, shard);
-    }
-    world.fresh.clear();
-    world.crash(COORDINATOR);
-    world.crash(WORKER);
-    assert_eq!(sent(&world), ["UPDATE", "UPDATE"]);
-    deliver(&mut world);
-    // Each serves the other before its own ends.
-    assert!(world.servers.values().all(|server| !server.waiting.is_empty()));
-    assert!(world.settle());
-    world.check_at_rest();
-    assert_eq!(world.answers.values().collect::<Vec<_>>(), [&Answer::Done, &Answer::Done]);
-}
-
-#[test]
 fn two_phase_a_worker_that_evaluates_again_replaces_its_verdicts() {
     for protocol in [PresumeNothing, PresumeCommit] {
         let mut world = World::new(protocol, 2, vec![operation(1), operation(2)]);
