@@ -5,8 +5,8 @@ use crate::prelude::*;
 /// A package, and a file that it contains.
 pub type Package = (&'static str, &'static str);
 
-/// The clients that the tests run, and what unpacks kept arrays.
-pub const CLIENTS: [Package; 8] = [
+/// The programs that the tests run, and what unpacks kept arrays.
+pub const CLIENTS: [Package; 9] = [
     ("fio", "/usr/bin/fio"),
     ("qemu-utils", "/usr/bin/qemu-img"),
     ("libnbd-bin", "/usr/bin/nbdinfo"),
@@ -15,6 +15,7 @@ pub const CLIENTS: [Package; 8] = [
     ("fuse3", "/usr/bin/fusermount3"),
     ("e2fsprogs", "/usr/sbin/mkfs.ext4"),
     ("xz-utils", "/usr/bin/xz"),
+    ("etcd-server", "/usr/bin/etcd"),
 ];
 
 /// Installs the packages that are missing. `who` begins the error message if that fails, such as "the tests need".
