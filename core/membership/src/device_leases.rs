@@ -143,7 +143,12 @@ impl Device {
 
     /// Grants a lease. It expires later here than at the device.
     pub fn grant(&mut self, now: Time, settings: &Settings) {
-        let until = now.after(settings.device_lease + settings.device_lease / LEASE_MARGIN);
+        self.lend(now, settings.device_lease + settings.device_lease / LEASE_MARGIN);
+    }
+
+    /// Takes it for leased for so long.
+    pub fn lend(&mut self, now: Time, span: Duration) {
+        let until = now.after(span);
         let since = self.lease.filter(|lease| now < lease.until).map_or(now, |lease| lease.since);
         self.lease = Some(Lease { since, until });
     }

@@ -16,6 +16,7 @@
 //! | `flapping` | how long a device stays out that has gone out often |
 //! | `hosts` | which hosts and lock servers are alive, and which devices the hosts cannot reach |
 //! | `later_epochs` | what follows if a device names an epoch that the record does not know |
+//! | [`leadership`] | what is different in a monitor that leads for a term |
 //! | `watch` | how long to wait for messages after a start or a pause, and when to check leases next |
 //! | `stripes` | which devices depend on each other |
 //! | `dependence` | which devices can be marked out at present |
@@ -49,6 +50,7 @@ mod fence_requests;
 mod flapping;
 mod hosts;
 mod later_epochs;
+pub mod leadership;
 pub mod monitor;
 mod monitor_record;
 mod new_reports;

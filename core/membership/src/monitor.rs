@@ -5,6 +5,7 @@ use crate::device_leases::{Device, DeviceLease, Renewal, shown};
 use crate::fence_requests::{Fences, Taken, never_shrinks};
 use crate::hosts::Hosts;
 use crate::later_epochs::record_is_old;
+use crate::leadership::{CurrentId, Leadership, Term};
 use crate::monitor_record::{MonitorError, Recorded};
 use crate::new_reports::NewReports;
 use crate::operator_changes::OlderPrograms;
@@ -34,6 +35,8 @@ pub struct MonitorConfig {
     pub devices: Vec<DeviceId>,
     /// The last generation that the control plane has given out. The monitor is told of later ones (`ControlRequest::NoteGenerations`).
     pub last_generation: Generation,
+    /// The term for which it leads; none if there is no other candidate.
+    pub term: Option<Term>,
     /// Timeouts, intervals and limits.
     pub settings: Settings,
 }
@@ -49,11 +52,10 @@ pub struct Monitor {
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) hosts: Hosts,
     pub(crate) requests: HostRequests,
-    /// Requests of operators.
-    pub(crate) administrations: Administrations,
     /// What the next decision has to take into account.
     pub(crate) new_reports: NewReports,
     pub(crate) watch: Watch,
+    leadership: Leadership,
     /// The highest stamp clock that a device or host has reported. Not durable: devices keep their own, and report it again.
     stamps: Clock,
     pub(crate) counters: MonitorCounters,
@@ -65,6 +67,8 @@ pub(crate) struct HostRequests {
     pub fences: Fences,
     /// Requests about the ownership of file systems.
     pub ownership: OwnershipRequests,
+    /// Requests of operators.
+    pub administrations: Administrations,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,9 +95,9 @@ impl Monitor {
             devices: BTreeMap::new(),
             hosts,
             requests: HostRequests::default(),
-            administrations: Administrations::default(),
             new_reports: NewReports::default(),
             watch: Watch::new(),
+            leadership: Leadership::default(),
             stamps: Clock(0),
             counters: MonitorCounters::default(),
         }
@@ -152,6 +156,28 @@ impl Monitor {
     /// The lease and state of each device of the array, ascending, as of the last step.
     pub fn leases(&self) -> impl Iterator<Item = DeviceLease> + '_ {
         shown(&self.devices, self.watch.last_step())
+    }
+
+    /// To be told before each step of a monitor with a term: whether its leader may grant leases at this time.
+    pub fn may_grant(&mut self, may_grant: bool) {
+        self.leadership.may_grant = may_grant;
+    }
+
+    /// Answers that claim to be current, and of which this was not said before. Each waits until the leader knows whether it led after this.
+    pub fn take_deferred(&mut self) -> Vec<CurrentId> {
+        self.leadership.take_new()
+    }
+
+    /// It led after this answer was given (or that is not known: then it is dropped, and its asker repeats the question).
+    pub fn end_deferred(&mut self, now: Now, id: CurrentId, has_led: bool, out: &mut MonitorEffects) {
+        if let Some(answer) = self.leadership.take(id).filter(|_| has_led) {
+            self.tell_ownership(now, answer, out);
+        }
+    }
+
+    /// True if another monitor may lead.
+    fn is_in_doubt(&self) -> bool {
+        self.config.term.is_some() && !self.leadership.may_grant
     }
 
     /// What it has counted.
@@ -231,8 +257,11 @@ impl Monitor {
             let mut known = Device::new(started, settings);
             match member.member_state {
                 MemberState::Out => known.take_out(now.time, settings, false),
-                // A lease granted before the monitor was restarted may still be running.
-                MemberState::In | MemberState::Returning { .. } => known.grant(started, settings),
+                // A lease granted before the monitor was restarted, or by a former leader, may still be running.
+                MemberState::In | MemberState::Returning { .. } => match self.config.term {
+                    Some(Term { wait, .. }) => known.lend(started, wait),
+                    None => known.grant(started, settings),
+                },
             }
             self.devices.insert(member.device, known);
         }
@@ -342,7 +371,7 @@ impl Monitor {
         if !is_late {
             self.devices.get_mut(&device).expect("just seen").hear(now.time, &renewal, is_outdated);
         }
-        let waits = self.awaits_others();
+        let waits = self.awaits_others() && !self.config.term.is_some_and(|term| term.follows);
         let known = self.devices.get_mut(&device).expect("just seen");
         let reply = if is_outdated {
             self.counters.outdated += 1;
@@ -448,13 +477,21 @@ impl Monitor {
     }
 
     pub(crate) fn answer_ownership(&mut self, now: Now, answers: Vec<OwnershipAnswer>, out: &mut MonitorEffects) {
-        for OwnershipAnswer { ticket, host, asker, result } in answers {
-            match result {
-                Ok(_) => self.counters.ownership_answers += 1,
-                Err(_) => self.counters.ownership_refused += 1,
+        for answer in answers {
+            match self.config.term {
+                Some(_) => self.leadership.defer(answer),
+                None => self.tell_ownership(now, answer, out),
             }
-            self.answer(now, host, asker, MonitorReply::Ownership { ticket, result }, out);
         }
+    }
+
+    fn tell_ownership(&mut self, now: Now, answer: OwnershipAnswer, out: &mut MonitorEffects) {
+        let OwnershipAnswer { ticket, host, asker, result } = answer;
+        match result {
+            Ok(_) => self.counters.ownership_answers += 1,
+            Err(_) => self.counters.ownership_refused += 1,
+        }
+        self.answer(now, host, asker, MonitorReply::Ownership { ticket, result }, out);
     }
 
     /// Answers the fences and take-overs that are complete.
@@ -561,12 +598,16 @@ impl Machine for Monitor {
     fn step(&mut self, now: Now, input: Input<ControlRequest>, out: &mut MonitorEffects) {
         // Before anything is answered: what a node hears may end its requests.
         self.watch.begin_step(now.time, &self.config.settings);
+        if self.is_in_doubt() {
+            self.watch.doubt(now.time, &self.config.settings);
+        }
         match input {
             Input::Request { op, request } => out.reply(op, self.on_request(request)),
             _ if matches!(self.service, MonitorService::Unusable(_)) => {
                 return self.ignore(Ignored::NotStarted, out);
             }
             Input::Start => self.start(now, out),
+            Input::Message { .. } if self.is_in_doubt() => self.ignore(Ignored::NotStarted, out),
             Input::Message { from, message, .. } => {
                 self.counters.messages_received += 1;
                 self.on_message(now, from, message, out);
@@ -603,8 +644,9 @@ impl Machine for Monitor {
         assert!(self.hosts.len() <= limits::HOSTS_MAX);
         self.requests.fences.invariants();
         self.requests.ownership.invariants();
-        self.administrations.invariants();
+        self.requests.administrations.invariants();
         self.new_reports.invariants(self.devices.len());
+        self.leadership.invariants();
         if !matches!(self.service, MonitorService::Serving) {
             return;
         }

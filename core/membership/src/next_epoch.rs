@@ -80,12 +80,12 @@ impl Monitor {
     /// fence was answered, or will be, and then they must have no effect.
     fn administer(&mut self, now: Now, next: &mut Recorded) {
         let fence = self.record.durable().membership.fence.clone();
-        self.administrations.retain(|sender| !fence.refuses(sender));
-        for (name, request) in self.administrations.undecided() {
+        self.requests.administrations.retain(|sender| !fence.refuses(sender));
+        for (name, request) in self.requests.administrations.undecided() {
             let answer = self.draft(now, next).change(request);
             let answered = AnsweredRequest { host: name.0, ticket: name.1, is_refused: answer.is_err() };
             next.answered.note(answered, |host| fence.refuses(host));
-            self.administrations.decide(name, answer);
+            self.requests.administrations.decide(name, answer);
         }
     }
 

@@ -85,7 +85,7 @@ impl Monitor {
         request: Administration,
         out: &mut MonitorEffects,
     ) {
-        match self.administrations.take(&self.record.durable().answered, name, asker, request) {
+        match self.requests.administrations.take(&self.record.durable().answered, name, asker, request) {
             Ok(Admitted::Waits) => self.new_reports.demand(),
             Ok(Admitted::Granted) => {
                 let reply = MonitorReply::Administered { ticket: name.1, result: Ok(()) };
@@ -98,7 +98,7 @@ impl Monitor {
 
     /// The record with the decided requests is durable: they are answered.
     pub(crate) fn on_administered(&mut self, now: Now, out: &mut MonitorEffects) {
-        for ((host, ticket), asker, result) in self.administrations.take_decided() {
+        for ((host, ticket), asker, result) in self.requests.administrations.take_decided() {
             self.answer(now, NodeId::Host(host), asker, MonitorReply::Administered { ticket, result }, out);
         }
     }

@@ -57,10 +57,20 @@ impl Watch {
     fn look_for_pause(&mut self, now: Time, settings: &Settings) {
         if let Some(planned) = self.next_patrol.filter(|planned| was_paused(Some(*planned), now, settings.heartbeat)) {
             let unread = settings.heartbeat * 2;
-            self.unsure_until = self.unsure_until.max(now.after(unread));
             let longest = settings.device_lease.max(unread);
-            self.patient_until = self.patient_until.max(now.after(now.since(planned).clamp(unread, longest)));
+            self.listen(now, settings, now.since(planned).clamp(unread, longest));
         }
+    }
+
+    /// It does not listen now, since another monitor may lead.
+    pub fn doubt(&mut self, now: Time, settings: &Settings) {
+        self.listen(now, settings, settings.device_lease);
+    }
+
+    /// It has not listened until now. It is patient with devices for so long.
+    fn listen(&mut self, now: Time, settings: &Settings, patience: Duration) {
+        self.unsure_until = self.unsure_until.max(now.after(settings.heartbeat * 2));
+        self.patient_until = self.patient_until.max(now.after(patience));
     }
 
     /// Notes the time of the step.

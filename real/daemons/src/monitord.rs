@@ -91,7 +91,7 @@ impl MonitorDaemon {
         let platform = Platform::bind(disk, listen, true).await?;
         let (address, path) = (platform.address(), platform.disk_path());
         let lease = settings.device_lease;
-        let config = MonitorConfig { array, devices, last_generation, settings };
+        let config = MonitorConfig { array, devices, last_generation, term: None, settings };
         let counters = Arc::new(Counters::default());
         let recorder = recording::begin(recording.as_ref(), recording::MONITOR, &config, &counters)?;
         let monitor = Monitor::new(config);

@@ -183,7 +183,7 @@ pub(super) fn add_monitor(cluster: &mut Cluster) {
 
 fn new_monitor(cluster: &Cluster) -> Role {
     let (devices, settings) = (cluster.devices(), cluster.options.settings.clone());
-    let config = MonitorConfig { array: ARRAY, devices, last_generation: LAST_GENERATION, settings };
+    let config = MonitorConfig { array: ARRAY, devices, last_generation: LAST_GENERATION, term: None, settings };
     Role::Monitor(Box::new(Monitor::new(config)))
 }
 

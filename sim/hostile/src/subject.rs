@@ -159,7 +159,8 @@ impl Subject {
             Role::Device => Subject::Device(Box::new(device(DeviceId(0), settings))),
             Role::Monitor => {
                 let devices = (0..DEVICES).map(DeviceId).collect();
-                let config = MonitorConfig { array: ARRAY, devices, last_generation: Generation(1_000), settings };
+                let config =
+                    MonitorConfig { array: ARRAY, devices, last_generation: Generation(1_000), term: None, settings };
                 Subject::Monitor(Box::new(Monitor::new(config)))
             }
             Role::LockServer => {

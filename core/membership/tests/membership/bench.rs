@@ -7,6 +7,7 @@ pub use braid_base::{
 };
 pub use braid_layout::{Layout, RaidLevel, VolumeDescription};
 pub use braid_machine::{ControlOutcome, ControlRequest, Effect, HostError, Input, Machine, MonitorEffects, OpId};
+pub use braid_membership::leadership::CurrentId;
 pub use braid_membership::record_recovery::{DeviceTestimony, Evidence, RecordSummary, recover};
 pub use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorError, MonitorService};
 pub use braid_wire::{
@@ -52,7 +53,13 @@ pub struct Bench {
 
 pub fn config(devices: u16) -> MonitorConfig {
     let devices = (0..devices).map(DeviceId).collect();
-    MonitorConfig { array: ArrayId([1; 16]), devices, last_generation: LAST_GENERATION, settings: Settings::default() }
+    MonitorConfig {
+        array: ArrayId([1; 16]),
+        devices,
+        last_generation: LAST_GENERATION,
+        term: None,
+        settings: Settings::default(),
+    }
 }
 
 pub fn volume(id: u64, scheme: RaidLevel, devices: &[u16]) -> VolumeDescription {
@@ -184,6 +191,17 @@ impl Bench {
     fn step(&mut self, input: Input<braid_machine::ControlRequest>) {
         let mut effects = MonitorEffects::new();
         self.monitor.step(self.now, input, &mut effects);
+        self.perform(effects);
+    }
+
+    /// A leader knows whether it led after this answer.
+    pub fn end_deferred(&mut self, id: CurrentId, has_led: bool) {
+        let mut effects = MonitorEffects::new();
+        self.monitor.end_deferred(self.now, id, has_led, &mut effects);
+        self.perform(effects);
+    }
+
+    fn perform(&mut self, mut effects: MonitorEffects) {
         self.monitor.invariants();
         for effect in effects.drain() {
             match effect {

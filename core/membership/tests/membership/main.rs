@@ -12,3 +12,4 @@ mod slots;
 mod starting;
 mod story;
 mod strangers;
+mod terms;
