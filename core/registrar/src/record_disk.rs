@@ -1,0 +1,110 @@
+//! The disk of a leader's monitor: two keys of the registry, each with a copy of the record.
+//!
+//! A read is repeated until it is answered: the monitor can do nothing before. A write is the candidate's to repeat. Most of a copy are
+//! zeros between the record and the checksum at its end; they are not stored.
+
+use crate::messages::{Copies, CopyWrite, Found, RecordRead};
+use braid_base::Time;
+use braid_leadership::times::PATIENCE;
+use braid_leadership::{Nonce, WriteId};
+use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
+use braid_membership::DISK_BYTES;
+use bytes::Bytes;
+
+const COPY_BYTES: usize = DISK_BYTES as usize / 2;
+/// The checksum of a copy.
+const END_BYTES: usize = 4;
+
+/// The command under way, if there is one. A monitor gives one at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RecordDisk(Option<Command>);
+
+#[derive(Clone, Debug)]
+enum Command {
+    Read { tag: DiskTag, range: (usize, usize), read: RecordRead, sent: Option<Time> },
+    Write { tag: DiskTag, write: WriteId, of: CopyWrite },
+}
+
+impl RecordDisk {
+    /// Takes a command of the monitor. `number` names the read or write that it becomes. True if it is a write.
+    pub fn begin(&mut self, tag: DiskTag, command: DiskCommand, number: u64) -> bool {
+        assert!(self.0.is_none(), "the monitor gives its disk one command at a time");
+        let command = match command {
+            DiskCommand::Read { offset, length } => {
+                Command::Read { tag, range: (offset as usize, length), read: RecordRead(number), sent: None }
+            }
+            DiskCommand::Write { offset, data, durable: true } => {
+                let of = CopyWrite { copy: offset as usize / COPY_BYTES, bytes: packed(&data.concat()) };
+                Command::Write { tag, write: WriteId(number), of }
+            }
+            other => panic!("a monitor does not give its disk this command: {other:?}"),
+        };
+        let is_write = matches!(command, Command::Write { .. });
+        self.0 = Some(command);
+        is_write
+    }
+
+    /// When a read is sent, for the first time or again.
+    pub fn deadline(&self) -> Option<Time> {
+        match self.0 {
+            Some(Command::Read { sent, .. }) => Some(sent.map_or(Time(0), |sent| sent.after(PATIENCE))),
+            _ => None,
+        }
+    }
+
+    /// The read that is to be sent now.
+    pub fn due(&mut self, now: Time) -> Option<RecordRead> {
+        self.deadline().filter(|due| *due <= now)?;
+        let Some(Command::Read { read, sent, .. }) = &mut self.0 else { return None };
+        *sent = Some(now);
+        Some(*read)
+    }
+
+    /// What this write puts into the registry.
+    pub fn written_by(&self, id: WriteId) -> Option<&CopyWrite> {
+        match &self.0 {
+            Some(Command::Write { write, of, .. }) if *write == id => Some(of),
+            _ => None,
+        }
+    }
+
+    /// A read was answered. What it has found counts if that is of this term: nobody else writes in it.
+    pub fn on_read(&mut self, id: RecordRead, found: Option<Found>, term: Nonce) -> Option<(DiskTag, DiskResult)> {
+        let found = found.filter(|found| found.head.nonce == term)?;
+        match self.0 {
+            Some(Command::Read { tag, range: (offset, length), read, .. }) if read == id => {
+                self.0 = None;
+                let bytes = image(&found.copies).slice(offset..offset + length);
+                Some((tag, DiskResult::Read(Ok(bytes))))
+            }
+            _ => None,
+        }
+    }
+
+    /// A write is durable, or was refused.
+    pub fn on_write(&mut self, id: WriteId, is_done: bool) -> Option<(DiskTag, DiskResult)> {
+        self.written_by(id)?;
+        let Some(Command::Write { tag, .. }) = self.0.take() else { return None };
+        Some((tag, DiskResult::Done(if is_done { Ok(()) } else { Err(DiskError::Failed) })))
+    }
+}
+
+/// A copy as the registry has it: without the zeros between the record and the checksum.
+fn packed(copy: &[u8]) -> Bytes {
+    let (body, end) = copy.split_at(COPY_BYTES - END_BYTES);
+    let length = body.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    [&body[..length], end].concat().into()
+}
+
+/// The content of a disk with these copies.
+fn image(copies: &Copies) -> Bytes {
+    let mut disk = vec![0; DISK_BYTES as usize];
+    for (place, copy) in disk.chunks_mut(COPY_BYTES).zip(copies) {
+        // A copy that makes no sense is damaged, as on any disk.
+        let Some(copy) = copy.as_ref().filter(|copy| (END_BYTES..=COPY_BYTES).contains(&copy.len())) else { continue };
+        let (body, end) = copy.split_at(copy.len() - END_BYTES);
+        place[..body.len()].copy_from_slice(body);
+        place[COPY_BYTES - END_BYTES..].copy_from_slice(end);
+    }
+    disk.into()
+}
