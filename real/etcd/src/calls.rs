@@ -1,7 +1,9 @@
-//! The calls of one candidate, each in a task of its own. Every call is answered, in any order, at the latest after its time.
+//! The calls of one registrar, each in a task of its own. Every call is answered, in any order, at the latest after its time.
 
 use crate::{Change, Registry, RegistryError, Swapped};
-use braid_leadership::{Answer, CallId, Head};
+use braid_leadership::{Answer, CallId, CandidateId, Message};
+use braid_registrar::{CopyWrite, Found, Input, Outgoing};
+use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tracing::debug;
@@ -9,44 +11,76 @@ use tracing::debug;
 #[derive(Clone, Debug)]
 pub struct Calls {
     registry: Arc<Registry>,
-    answers: mpsc::UnboundedSender<(CallId, Answer)>,
+    answers: mpsc::UnboundedSender<Input>,
 }
 
 impl Calls {
-    /// The answers arrive at the receiver. A candidate has two calls under way each half second, so the channel needs no bound.
-    pub fn new(registry: Arc<Registry>) -> (Calls, mpsc::UnboundedReceiver<(CallId, Answer)>) {
+    /// The answers arrive at the receiver. A registrar has few calls under way, so the channel needs no bound.
+    pub fn new(registry: Arc<Registry>) -> (Calls, mpsc::UnboundedReceiver<Input>) {
         let (answers, received) = mpsc::unbounded_channel();
         (Calls { registry, answers }, received)
     }
 
-    /// Executes [`Effect::Read`](braid_leadership::Effect::Read).
-    pub fn read(&self, call: CallId) {
+    /// Makes a call. What is to be said to another candidate is returned.
+    pub fn make(&self, call: Outgoing) -> Option<(CandidateId, Message)> {
         let registry = self.registry.clone();
-        self.answer(call, async move { registry.head().await.map(Answer::Head) });
-    }
-
-    /// Executes [`Effect::Swap`](braid_leadership::Effect::Swap), with what its write contains.
-    pub fn swap(&self, call: CallId, expected: Head, head: Head, changes: Arc<[Change]>) {
-        let registry = self.registry.clone();
-        self.answer(call, async move {
-            Ok(match registry.swap(&expected, &head, &changes).await? {
-                Swapped::Done => Answer::Swapped,
-                Swapped::Differs(Some(found)) => Answer::Differs(found),
-                // The next read shows that the key is gone.
-                Swapped::Differs(None) => Answer::Failed,
-            })
-        });
+        match call {
+            Outgoing::Read { call } => self.answer(call, async move { registry.head().await.map(Answer::Head) }),
+            Outgoing::Swap { call, expected, head, write } => self.answer(call, async move {
+                let changes: Vec<_> = write.into_iter().map(put).collect();
+                Ok(match registry.swap(&expected, &head, &changes).await? {
+                    Swapped::Done => Answer::Swapped,
+                    Swapped::Differs(Some(found)) => Answer::Differs(found),
+                    // The next read shows that the key is gone.
+                    Swapped::Differs(None) => Answer::Failed,
+                })
+            }),
+            Outgoing::ReadRecord { read } => self.spawn(async move {
+                let found = registry.record().await.unwrap_or_else(|error| {
+                    debug!("{error}");
+                    None
+                });
+                Input::Record { read, found }
+            }),
+            Outgoing::Send { to, message } => return Some((to, message)),
+        }
+        None
     }
 
     fn answer(&self, call: CallId, called: impl Future<Output = Result<Answer, RegistryError>> + Send + 'static) {
-        let answers = self.answers.clone();
-        tokio::spawn(async move {
+        self.spawn(async move {
             let answer = called.await.unwrap_or_else(|error| {
                 debug!("{error}");
                 Answer::Failed
             });
-            // Without a receiver, the candidate has ended.
-            let _ = answers.send((call, answer));
+            Input::Answer { call, answer }
         });
+    }
+
+    fn spawn(&self, called: impl Future<Output = Input> + Send + 'static) {
+        let answers = self.answers.clone();
+        tokio::spawn(async move {
+            // Without a receiver, the registrar has ended.
+            let _ = answers.send(called.await);
+        });
+    }
+}
+
+fn put(CopyWrite { copy, bytes }: CopyWrite) -> Change {
+    Change::Put { key: name_of(copy), value: bytes.into() }
+}
+
+/// The key of a copy of the monitor's record.
+fn name_of(copy: usize) -> String {
+    format!("record/{copy}")
+}
+
+impl Registry {
+    /// `head`, and both copies of the record; none if there is no `head`.
+    async fn record(&self) -> Result<Option<Found>, RegistryError> {
+        let (head, mut keys) = self.read_all().await?;
+        let mut copy = |copy| keys.remove(&name_of(copy)).map(Bytes::from);
+        let copies = [copy(0), copy(1)];
+        Ok(head.map(|head| Found { head, copies }))
     }
 }

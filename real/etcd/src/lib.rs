@@ -2,8 +2,8 @@
 //! `Txn`: no watches, no leases, and no clock of etcd. What is decided by them is in [`braid_leadership`] and `docs/leadership.md`.
 //!
 //! ```text
-//!   Candidate ── Read, Swap ──► Calls ── one task for each ──► Registry ── one member at a time ──► etcd
-//!             ◄──── Answer ──── (500 ms, then `Failed`)
+//!   Registrar ── Outgoing ──► Calls ── a task for each ──► Registry ── one member at a time ──► etcd
+//!             ◄── Input ──── (after 500 ms `Failed`)
 //! ```
 //!
 //! | module | what |
@@ -12,7 +12,7 @@
 //! | `members` | the members of etcd, and which one is asked |
 //! | `registry` | the keys of one array: reads and swaps |
 //! | `head_value` | the value of `head` |
-//! | `calls` | the calls of a candidate, each in a task of its own |
+//! | `calls` | the calls of a registrar, each in a task of its own |
 //!
 //! What is written beside `head`, a swap writes in the same transaction. No call is made twice here: an error does not say that a call had no
 //! effect, so it is the candidate that repeats a swap until its outcome is definite.

@@ -76,14 +76,16 @@ impl Registry {
         found.kvs.first().map(|found| head_value::decode(&found.value)).transpose()
     }
 
-    /// All keys of the array, without the prefix, as they were at one moment.
-    pub async fn read_all(&self) -> Result<BTreeMap<String, Vec<u8>>, RegistryError> {
+    /// `head`, and the values of all other keys, without the prefix, as they were at one moment.
+    pub async fn read_all(&self) -> Result<(Option<Head>, BTreeMap<String, Vec<u8>>), RegistryError> {
         let key = self.key("");
         // The first key that does not begin with the prefix, which ends with a slash.
         let range_end = [&key[..key.len() - 1], b"0"].concat();
         let found: RangeResponse = self.call(RANGE, RangeRequest { key, range_end }).await?;
         let name = |found: &KeyValue| String::from_utf8_lossy(&found.key[self.prefix.len()..]).into_owned();
-        Ok(found.kvs.into_iter().map(|found| (name(&found), found.value)).collect())
+        let mut keys: BTreeMap<_, _> = found.kvs.into_iter().map(|found| (name(&found), found.value)).collect();
+        let head = keys.remove("head").map(|value| head_value::decode(&value)).transpose()?;
+        Ok((head, keys))
     }
 
     /// If `head` is `expected`, makes it `head` and makes the changes, in one transaction.

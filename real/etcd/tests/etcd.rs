@@ -1,10 +1,16 @@
-//! Candidates on a real etcd of three members, which are killed, stopped, and taken back to an earlier state.
+//! Registrars on a real etcd of three members, which are killed, stopped, and taken back to an earlier state.
 
-use braid_base::{ArrayId, Rng, Time};
+use braid_base::limits::Settings;
+use braid_base::{ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, Level, NodeId, Now, Rng, Time};
 use braid_etcd::{Calls, Change, Registry, Swapped};
-use braid_leadership::{Candidate, CandidateId, Effect, Head, Input, Times, WriteId};
+use braid_leadership::{CandidateId, Head};
+use braid_machine::{Effect, Input as MonitorInput, MonitorEffects};
+use braid_membership::MonitorConfig;
+use braid_registrar::{Input, Registrar};
+use braid_wire::{Message, MonitorCommand, MonitorReply, MonitorRequest};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,6 +19,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, timeout};
 
+const ARRAY: ArrayId = ArrayId([9; 16]);
 /// Longer than everything takes.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -89,7 +96,7 @@ impl Etcd {
     fn registry_of(&self, members: &[usize]) -> Registry {
         let endpoints: Vec<_> =
             members.iter().map(|index| format!("http://127.0.0.1:{}", self.ports[*index].0)).collect();
-        Registry::new(&endpoints, ArrayId([9; 16])).expect("endpoints")
+        Registry::new(&endpoints, ARRAY).expect("endpoints")
     }
 }
 
@@ -116,99 +123,170 @@ async fn wait_until(mut so: impl AsyncFnMut() -> bool) {
     timeout(LONG, waiting).await.expect("in time");
 }
 
-/// What a candidate is told by its test and by the other candidates.
+/// What a registrar is told by its test and by the others.
 enum Told {
     Input(Input),
-    /// Whether it may grant leases, to be answered.
-    MayGrant(UnboundedSender<bool>),
+    /// How it is, to be answered.
+    Look(UnboundedSender<View>),
     /// Ends without a word to others.
     Die,
 }
 
-/// A candidate that runs in a task.
+/// A registrar, seen from outside.
+#[derive(Clone, Debug)]
+struct View {
+    /// The head with which it has won, if it leads.
+    leads: Option<Head>,
+    /// The hosts whose fence is recorded.
+    fenced: Vec<u32>,
+    /// How many leases it has granted.
+    leases: u64,
+    has_stopped: bool,
+}
+
+/// A registrar that runs in a task.
 struct Running {
     told: UnboundedSender<Told>,
-    effects: UnboundedReceiver<Effect>,
 }
 
 impl Running {
-    fn tell(&self, input: Input) {
-        let _ = self.told.send(Told::Input(input));
+    fn tell(&self, told: Told) {
+        let _ = self.told.send(told);
     }
 
-    async fn next(&mut self) -> Effect {
-        timeout(LONG, self.effects.recv()).await.expect("in time").expect("it runs")
-    }
-
-    async fn wins(&mut self) -> Head {
-        match self.next().await {
-            Effect::Won { head, .. } => head,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    async fn may_grant(&self) -> bool {
+    async fn view(&self) -> View {
         let (asked, mut answer) = unbounded_channel();
-        let _ = self.told.send(Told::MayGrant(asked));
+        self.tell(Told::Look(asked));
         timeout(LONG, answer.recv()).await.expect("in time").expect("it runs")
+    }
+
+    async fn leads(&self) -> Option<Head> {
+        self.view().await.leads
+    }
+
+    /// Returns the head with which it has won, when it has.
+    async fn wins(&self) -> Head {
+        wait_until(async || self.leads().await.is_some()).await;
+        self.leads().await.expect("it leads")
+    }
+
+    /// Returns when the fence of this host is recorded.
+    async fn fence(&self, host: u32) {
+        let asked = || {
+            let fence = MonitorCommand::Fence {
+                ticket: host.into(),
+                below: Generation(0),
+                except: Vec::new(),
+                also: vec![Generation(host)],
+            };
+            Told::Input(request(NodeId::Host(Generation(50)), fence))
+        };
+        wait_until(async || {
+            self.tell(asked());
+            self.view().await.fenced.contains(&host)
+        })
+        .await;
+    }
+
+    /// Returns when it has granted more leases.
+    async fn grants(&self) {
+        let before = self.view().await.leases;
+        wait_until(async || self.view().await.leases > before + 2).await;
     }
 }
 
-/// Candidates that reach each other. Each write puts its number under `last`.
-fn candidates(etcd: &Etcd, count: u16) -> Vec<Running> {
+fn request(from: NodeId, command: MonitorCommand) -> Input {
+    let message = Message::MonitorRequest(MonitorRequest { epoch: Epoch(0), command });
+    Input::Monitor(MonitorInput::Message { to: NodeId::Monitor, from, message })
+}
+
+/// What a device says twice a second.
+fn renewal(device: u16) -> Input {
+    let (disk, silent, undecided) = (Some(DiskId(device.into())), Vec::new(), Vec::new());
+    let (sent, stamps, knows) = (now(), Clock(0), Level::KNOWN);
+    let renew = MonitorCommand::Renew { sent, silent, disk, bad_slots: 0, failing: false, undecided, stamps, knows };
+    request(NodeId::Device(DeviceId(device)), renew)
+}
+
+/// Registrars that reach each other. Three devices ask all of them for leases.
+fn registrars(etcd: &Etcd, count: u16) -> Vec<Running> {
     let channels: Vec<_> = (0..count).map(|_| unbounded_channel()).collect();
     let senders: Vec<_> = channels.iter().map(|(told, _)| told.clone()).collect();
     let run = |(id, (told, heard)): (usize, (UnboundedSender<Told>, _))| {
-        let (tells, effects) = unbounded_channel();
-        let others = senders.clone();
         // Each begins with another member.
         let members: Vec<_> = (0..etcd.ports.len()).map(|step| (id + step) % etcd.ports.len()).collect();
-        tokio::spawn(play(CandidateId(id as u16), Arc::new(etcd.registry_of(&members)), heard, others, tells));
-        Running { told, effects }
+        let registry = Arc::new(etcd.registry_of(&members));
+        tokio::spawn(run(CandidateId(id as u16), registry, heard, senders.clone()));
+        Running { told }
     };
     channels.into_iter().enumerate().map(run).collect()
 }
 
-async fn play(
+async fn run(
     id: CandidateId,
     registry: Arc<Registry>,
     mut heard: UnboundedReceiver<Told>,
     others: Vec<UnboundedSender<Told>>,
-    tells: UnboundedSender<Effect>,
 ) {
     let (calls, mut answers) = Calls::new(registry);
     let nonces = Rng::new(now().0 ^ u64::from(id.0) << 56);
-    let mut candidate = Candidate::new(now(), id, Times::default(), nonces, None);
+    let config = MonitorConfig {
+        array: ARRAY,
+        devices: (0..3).map(DeviceId).collect(),
+        last_generation: Generation(100),
+        term: None,
+        settings: Settings::default(),
+    };
+    let mut registrar = Registrar::new(now(), id, config, nonces, None);
+    let mut leases = 0;
+    let mut devices = tokio::time::interval(Duration::from_millis(500));
     loop {
-        let due = candidate.deadline().map_or(LONG, |due| due.since(now()));
-        let input = tokio::select! {
-            () = sleep(due) => Input::Wake,
-            Some((call, answer)) = answers.recv() => Input::Answer { call, answer },
+        let due = registrar.deadline().map_or(LONG, |due| due.since(now()));
+        let inputs = tokio::select! {
+            () = sleep(due) => vec![Input::Monitor(MonitorInput::Wake)],
+            _ = devices.tick() => (0..3).map(renewal).collect(),
+            Some(answer) = answers.recv() => vec![answer],
             told = heard.recv() => match told {
-                Some(Told::Input(input)) => input,
-                Some(Told::MayGrant(asked)) => {
-                    let _ = asked.send(candidate.may_grant(now()));
+                Some(Told::Input(input)) => vec![input],
+                Some(Told::Look(asked)) => {
+                    let leads = registrar.leads();
+                    let fence = leads.map(|(_, monitor)| monitor.membership().fence.clone());
+                    let is_fenced = |host: &u32| fence.as_ref().is_some_and(|fence| fence.refuses(Generation(*host)));
+                    let _ = asked.send(View {
+                        leads: leads.map(|(head, _)| head.clone()),
+                        fenced: (1..20).filter(is_fenced).collect(),
+                        leases,
+                        has_stopped: registrar.deadline().is_none(),
+                    });
                     continue;
                 }
                 Some(Told::Die) | None => return,
             },
         };
-        for effect in candidate.step(now(), input) {
-            match effect {
-                Effect::Read { call } => calls.read(call),
-                Effect::Swap { call, expected, head, write } => {
-                    let put = |write: WriteId| Change::Put { key: "last".into(), value: write.0.to_string().into() };
-                    calls.swap(call, expected, head, write.into_iter().map(put).collect());
-                }
-                Effect::Send { to, message } => {
-                    let _ = others[usize::from(to.0)].send(Told::Input(Input::Message { from: id, message }));
-                }
-                told => {
-                    let _ = tells.send(told);
-                }
+        for input in inputs {
+            let mut out = MonitorEffects::new();
+            let clock = Clock(now().0);
+            let outgoing = registrar.step(Now { time: now(), clock }, input, &mut out);
+            registrar.invariants();
+            for (to, message) in outgoing.into_iter().filter_map(|call| calls.make(call)) {
+                let _ = others[usize::from(to.0)].send(Told::Input(Input::Message { from: id, message }));
             }
+            let is_lease = |effect: &Effect<_, _>| {
+                let Effect::Send { message: Message::MonitorAnswer(answer), .. } = effect else { return false };
+                matches!(answer.reply, MonitorReply::Lease { .. })
+            };
+            leases += out.drain().filter(is_lease).count() as u64;
         }
     }
+}
+
+/// The one of two that leads, the other one, and the head with which it has won.
+async fn leader_of(registrars: Vec<Running>) -> (Running, Running, Head) {
+    let [one, other]: [Running; 2] = registrars.try_into().ok().expect("two");
+    wait_until(async || one.leads().await.is_some() || other.leads().await.is_some()).await;
+    let (leader, heir) = if one.leads().await.is_some() { (one, other) } else { (other, one) };
+    let head = leader.wins().await;
+    (leader, heir, head)
 }
 
 fn first(candidates: impl IntoIterator<Item = u16>) -> Head {
@@ -229,60 +307,47 @@ async fn a_head_is_made_once_and_what_is_written_with_a_swap_is_written_with_it_
         registry.swap(&second, &head, &[entry("c")]).await.expect("answered"),
         Swapped::Differs(Some(head.clone()))
     );
-    let keys = registry.read_all().await.expect("answered");
-    assert_eq!((keys.len(), &keys["device/0"][..]), (2, &b"a"[..]));
+    let (found, keys) = registry.read_all().await.expect("answered");
+    assert_eq!((found, keys.len(), &keys["device/0"][..]), (Some(head.clone()), 1, &b"a"[..]));
     let gone = Change::Delete { key: "device/0".into() };
     assert_eq!(registry.swap(&head, &second, &[gone]).await.expect("answered"), Swapped::Done);
-    assert_eq!(registry.head().await.expect("answered"), Some(second));
-    assert_eq!(registry.read_all().await.expect("answered").into_keys().collect::<Vec<_>>(), ["head"]);
+    assert_eq!(registry.head().await.expect("answered"), Some(second.clone()));
+    assert_eq!(registry.read_all().await.expect("answered"), (Some(second), BTreeMap::new()));
 }
 
 #[tokio::test]
-async fn one_candidate_leads_and_the_next_one_follows_when_it_ends() {
+async fn one_monitor_leads_and_the_next_one_goes_on_with_its_record() {
     let etcd = Etcd::start("follows", 1).await;
     etcd.registry().create(&first([0, 1]), &[]).await.expect("created");
-    let mut all = candidates(&etcd, 2);
-    let (mut heir, mut leader) = (all.pop().expect("two"), all.pop().expect("two"));
-    let head = tokio::select! {
-        head = leader.wins() => head,
-        head = heir.wins() => {
-            std::mem::swap(&mut leader, &mut heir);
-            head
-        }
-    };
-    leader.tell(Input::Write { write: WriteId(7), candidates: None });
-    assert_eq!(leader.next().await, Effect::Written(WriteId(7)));
-    assert_eq!(etcd.registry().read_all().await.expect("answered")["last"], b"7");
-    // In order.
+    let (leader, heir, head) = leader_of(registrars(&etcd, 2)).await;
+    leader.grants().await;
+    leader.fence(7).await;
+    // It ends in order.
     let begun = Instant::now();
-    leader.tell(Input::Resign);
-    assert_eq!(leader.next().await, Effect::Ended);
+    leader.tell(Told::Input(Input::Resign));
     let next = heir.wins().await;
     println!("after an end in order, the next one led after {:?}", begun.elapsed());
     assert_eq!((next.term, next.leader == head.leader), (head.term + 1, false));
+    heir.grants().await;
+    assert!(leader.leads().await.is_none() && heir.view().await.fenced == [7]);
+    heir.fence(8).await;
     // And without a word.
     let begun = Instant::now();
-    let _ = heir.told.send(Told::Die);
+    heir.tell(Told::Die);
     let last = leader.wins().await;
     println!("after a death, after {:?}", begun.elapsed());
     assert_eq!((last.term, last.leader), (next.term + 1, head.leader));
+    leader.grants().await;
+    assert_eq!(leader.view().await.fenced, [7, 8]);
 }
 
-/// A member is killed, another one stopped and continued, and then all are away: the leader stays, and may grant leases.
+/// Each member is killed, and stopped and continued, and then all are away: the leader stays, and grants leases.
 #[tokio::test]
 async fn a_leader_survives_the_members_of_etcd() {
     let mut etcd = Etcd::start("members", 3).await;
     etcd.registry().create(&first([0, 1]), &[]).await.expect("created");
-    let mut all = candidates(&etcd, 2);
-    let (mut heir, mut leader) = (all.pop().expect("two"), all.pop().expect("two"));
-    let head = tokio::select! {
-        head = leader.wins() => head,
-        head = heir.wins() => {
-            std::mem::swap(&mut leader, &mut heir);
-            head
-        }
-    };
-    let mut written = 0;
+    let (leader, heir, head) = leader_of(registrars(&etcd, 2)).await;
+    let mut host = 0;
     for index in 0..3 {
         for stops in [false, true] {
             let begun = Instant::now();
@@ -291,10 +356,9 @@ async fn a_leader_survives_the_members_of_etcd() {
             } else {
                 etcd.kill(index);
             }
-            written += 1;
-            leader.tell(Input::Write { write: WriteId(written), candidates: None });
-            assert_eq!(leader.next().await, Effect::Written(WriteId(written)), "member {index}, stopped: {stops}");
-            println!("member {index}, stopped: {stops}: written after {:?}", begun.elapsed());
+            host += 1;
+            leader.fence(host).await;
+            println!("member {index}, stopped: {stops}: recorded after {:?}", begun.elapsed());
             if stops {
                 etcd.go_on(index);
             } else {
@@ -306,15 +370,14 @@ async fn a_leader_survives_the_members_of_etcd() {
         }
     }
     (0..3).for_each(|index| etcd.kill(index));
-    // The doubt is over when it is still so after that time; then it is the promise of the other candidate.
-    let begun = Instant::now();
-    wait_until(async || begun.elapsed() > Duration::from_secs(3) && leader.may_grant().await).await;
+    // After the doubt, it relies on the promise of the other one.
+    sleep(Duration::from_secs(3)).await;
+    leader.grants().await;
     (0..3).for_each(|index| etcd.run(index));
-    leader.tell(Input::Write { write: WriteId(99), candidates: None });
-    assert_eq!(leader.next().await, Effect::Written(WriteId(99)));
+    leader.fence(host + 1).await;
     let found = etcd.registry().head().await.expect("answered").expect("there is one");
-    assert_eq!((found.term, found.nonce), (head.term, head.nonce));
-    assert!(heir.effects.try_recv().is_err(), "the other one has never led");
+    assert_eq!((found.term, found.nonce), (head.term, head.nonce), "the other one has never led");
+    assert!(heir.leads().await.is_none());
 }
 
 /// A swap is sent to a member that is stopped, and given up. It reaches etcd when others have written.
@@ -343,9 +406,7 @@ async fn a_late_swap_changes_nothing() {
         .await;
         etcd.go_on(member);
         wait_until(async || late.head().await.is_ok()).await;
-        let keys = etcd.registry().read_all().await.expect("answered");
-        assert!(!keys.contains_key("last"), "round {round}");
-        assert_eq!(etcd.registry().head().await.expect("answered"), Some(next));
+        assert_eq!(etcd.registry().read_all().await.expect("answered"), (Some(next), BTreeMap::new()), "round {round}");
     }
 }
 
@@ -353,13 +414,7 @@ async fn a_late_swap_changes_nothing() {
 async fn candidates_stop_when_etcd_has_gone_back() {
     let mut etcd = Etcd::start("back", 1).await;
     etcd.registry().create(&first([0, 1]), &[]).await.expect("created");
-    let mut all = candidates(&etcd, 2);
-    let (second, first) = (all.pop().expect("two"), all.pop().expect("two"));
-    let (mut first, mut second) = (first, second);
-    tokio::select! {
-        _ = first.wins() => {}
-        _ = second.wins() => {}
-    }
+    let (leader, heir, _) = leader_of(registrars(&etcd, 2)).await;
     etcd.kill(0);
     let kept = etcd.folder.join("kept");
     copy(&etcd.data(0), &kept);
@@ -376,8 +431,9 @@ async fn candidates_stop_when_etcd_has_gone_back() {
     std::fs::remove_dir_all(etcd.data(0)).expect("removed");
     copy(&kept, &etcd.data(0));
     etcd.run(0);
-    for running in [&mut first, &mut second] {
-        while !matches!(running.next().await, Effect::Stopped { .. }) {}
+    for registrar in [&leader, &heir] {
+        wait_until(async || registrar.view().await.has_stopped).await;
+        assert!(registrar.leads().await.is_none());
     }
 }
 
