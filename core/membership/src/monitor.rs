@@ -103,6 +103,11 @@ impl Monitor {
         }
     }
 
+    /// The term for which it leads.
+    pub fn term(&self) -> Option<Term> {
+        self.config.term
+    }
+
     /// The present state.
     pub fn service(&self) -> MonitorService {
         self.service

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant, SystemTime};
 ///   common-leap slow-disk full-disk disk-error large-sectors page-cache corruption unreadable misdirected replace migrate
 ///   chore fence objects attribute-volumes volumes parallel-raid calm reconnect disconnect dead damage-degraded record-damage
 ///   reorder create-delete add-remove file-systems take-over files shards silent-hosts suspend
-///   store-outage nodes ranges
+///   store-outage nodes ranges leaders
 /// `misdirected` (a write lands in the wrong place, and the disk reports success) exceeds the fault model: name it with --also
 /// to see its effects. docs/fault-model.md describes every kind.
 ///

@@ -6,7 +6,7 @@ use crate::prelude::*;
 use std::str::FromStr;
 
 /// All activities, in the order in which they are drawn. Later ones heed those before.
-const ACTIVITIES: [Entry; 25] = [
+const ACTIVITIES: [Entry; 26] = [
     Entry::of::<crate::sites::ParallelRaid>(),
     Entry::of::<crate::moving::Migrate>(),
     Entry::of::<crate::objects::ObjectUse>(),
@@ -32,6 +32,7 @@ const ACTIVITIES: [Entry; 25] = [
     Entry::of::<crate::suspensions::Suspensions>(),
     Entry::of::<crate::nodes::Nodes>(),
     Entry::of::<crate::ranges::RangeUse>(),
+    Entry::of::<crate::leaders::Leaders>(),
 ];
 
 impl Options {

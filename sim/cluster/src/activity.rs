@@ -26,6 +26,11 @@ pub(crate) trait Activity: Any + Debug + Copied {
         false
     }
 
+    /// How many candidates the array has in place of its one monitor; 0 of an activity that changes nothing in that.
+    fn candidates(&self) -> u16 {
+        0
+    }
+
     /// Clients begin to work, and faults to happen.
     fn start(&mut self, _run: &mut Run, _rng: &mut Rng) {}
 
@@ -198,6 +203,10 @@ impl Chosen for Held {
 
     fn uses_device_locks(&self) -> bool {
         self.0.uses_device_locks()
+    }
+
+    fn candidates(&self) -> u16 {
+        self.0.candidates()
     }
 
     fn excuses(&self, error: &HostError) -> bool {

@@ -13,6 +13,9 @@ pub(crate) trait Chosen: Any + Debug {
     /// True if devices may serve the locks of a volume that it makes or changes.
     fn uses_device_locks(&self) -> bool;
 
+    /// How many candidates the array has in place of its one monitor.
+    fn candidates(&self) -> u16;
+
     /// True for an error that it may cause.
     fn excuses(&self, error: &HostError) -> bool;
 

@@ -8,6 +8,12 @@ use crate::cluster::Cluster;
 use crate::options::Options;
 use crate::prelude::*;
 use crate::role::can_serve;
+use braid_leadership::times::longer;
+
+/// After the end of a leader, another one leads within this time.
+const NEXT_LEADER: Duration = Duration::from_millis(2_200);
+/// For so long a leader grants leases after its last proof.
+const DOUBT: Duration = Duration::from_secs(1);
 
 /// What a fault makes unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +25,8 @@ pub(crate) enum Cause {
     /// A host died. Its transactions block others until its lease has expired.
     Host,
     Monitor,
+    /// One of several candidates, or their registry, fails. The next leader comes, or the pact holds, before a lease is over.
+    Candidate,
     LockServer,
     /// Anything else; nothing is promised before the fault is over.
     Other,
@@ -63,6 +71,7 @@ pub(crate) struct Terms {
     host_pause: Duration,
     /// How long the absence of the monitor has no effect.
     monitor_grace: Duration,
+
     /// From the return of a lock server until it grants locks again.
     lock_server_pause: Duration,
     /// After faults that coincided, or for which nothing else is promised.
@@ -304,6 +313,8 @@ impl Availability {
     fn end_of(&self, fault: &Interval) -> Time {
         match fault.cause {
             Cause::Device(_) | Cause::Node(_) => fault.whole.map_or(Time(u64::MAX), |whole| whole.max(fault.until)),
+            // Until a leader has come and takes no device for leased any more, another fault may be felt for longer.
+            Cause::Candidate => fault.until.after(NEXT_LEADER + longer(DOUBT + self.terms.lease)),
             _ => fault.until,
         }
     }
@@ -326,6 +337,7 @@ impl Availability {
                 let has_host = matches!(fault.cause, Cause::Node(_));
                 is_pause.then_some(if has_host { device.max(fault.begun.after(host_pause)) } else { device })
             }
+            Cause::Candidate => None,
             Cause::Host => is_pause.then_some(fault.begun.after(host_pause)),
             Cause::Monitor if fault.until.since(fault.begun) < monitor_grace => None,
             // Without leases, requests wait; no host is told that a device is unavailable before the monitor has heard the devices.

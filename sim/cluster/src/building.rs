@@ -1,6 +1,7 @@
 //! How a cluster is built, with its nodes; and how nodes are started again.
 
-use crate::cluster::{ARRAY, Cluster, HostSlot, VOLUME};
+use crate::candidates::Candidates;
+use crate::cluster::{ARRAY, Cluster, HostSlot, VOLUME, monitors};
 use crate::cluster::{DeviceNotes, Generations, Observed, Requests};
 use crate::file_records::FileRecords;
 use crate::options::Options;
@@ -19,6 +20,8 @@ use braid_world::DiskOptions;
 
 /// The monitor takes all generations up to this one to be given out: the control plane of a run gives out a few hundred.
 const LAST_GENERATION: Generation = Generation(1 << 20);
+/// From the start of an array to leases of its devices: candidates that start make no swap for 3.3 s.
+const UNTIL_ONE_LEADS: Duration = Duration::from_secs(6);
 
 impl Cluster {
     /// Creates an array of empty devices, all up, with its volume and the hosts that `options` ask for.
@@ -46,6 +49,7 @@ impl Cluster {
             removed: Vec::new(),
             hosts: Vec::new(),
             control: None,
+            candidates: None,
             requests: Requests::default(),
             generations: Generations::default(),
             device_notes: DeviceNotes::default(),
@@ -58,13 +62,21 @@ impl Cluster {
             turned: false,
             gives_up: false,
         };
-        add_monitor(&mut cluster);
-        cluster.world.watch(NodeId::Monitor);
+        match cluster.options.activities.iter().map(|activity| activity.candidates()).sum() {
+            0 => {
+                add_monitor(&mut cluster);
+                cluster.world.watch(NodeId::Monitor);
+            }
+            count => add_candidates(&mut cluster, count),
+        }
         for device in cluster.devices() {
             cluster.add_device(device);
         }
         for server in cluster.lock_servers() {
             add_lock_server(&mut cluster, server);
+        }
+        if cluster.candidates.is_some() {
+            cluster.run_for(UNTIL_ONE_LEADS);
         }
         let first = cluster.add_host();
         for device in cluster.volume.devices.clone() {
@@ -169,7 +181,7 @@ pub(crate) fn restart(cluster: &mut Cluster, node: NodeId) {
         NodeId::Device(device) => cluster.restart_device(device),
         NodeId::LockServer(server) => cluster.restart_lock_server(server),
         NodeId::Monitor => cluster.restart_monitor(),
-        NodeId::MetadataServer(_) => unreachable!("its process is a host"),
+        NodeId::MetadataServer(_) => restart_candidate(cluster, node),
         NodeId::Host(_) => unreachable!("a host returns as a new generation"),
     }
 }
@@ -182,9 +194,39 @@ pub(super) fn add_monitor(cluster: &mut Cluster) {
 }
 
 fn new_monitor(cluster: &Cluster) -> Role {
+    Role::Monitor(Box::new(Monitor::new(monitor_config(cluster))))
+}
+
+fn monitor_config(cluster: &Cluster) -> MonitorConfig {
     let (devices, settings) = (cluster.devices(), cluster.options.settings.clone());
-    let config = MonitorConfig { array: ARRAY, devices, last_generation: LAST_GENERATION, term: None, settings };
-    Role::Monitor(Box::new(Monitor::new(config)))
+    MonitorConfig { array: ARRAY, devices, last_generation: LAST_GENERATION, term: None, settings }
+}
+
+/// Adds so many candidates in place of the monitor.
+fn add_candidates(cluster: &mut Cluster, count: u16) {
+    cluster.candidates = Some(Box::new(Candidates::new(count, cluster.options.source("registry"))));
+    let nodes = monitors(cluster);
+    for node in nodes.iter().copied() {
+        let (clock, disk) = (hosts::clock(cluster), Disk::new(DiskOptions::default(), cluster.rng.fork()));
+        let machine = new_candidate(cluster, node, clock.now(cluster.world.now()).time);
+        cluster.world.add(node, machine, Some(disk), clock);
+        cluster.world.watch(node);
+    }
+    cluster.world.set_group(NodeId::Monitor, nodes);
+    volumes::tell_monitor_of_volume(cluster);
+}
+
+fn restart_candidate(cluster: &mut Cluster, node: NodeId) {
+    let local = cluster.world.local(node).expect("the node is in the world").time;
+    let machine = new_candidate(cluster, node, local);
+    cluster.world.start(node, machine);
+    volumes::tell_monitor_of_volume(cluster);
+}
+
+fn new_candidate(cluster: &mut Cluster, node: NodeId, local: Time) -> Role {
+    let config = monitor_config(cluster);
+    let candidates = cluster.candidates.as_mut().expect("there are candidates");
+    Role::Candidate(Box::new(candidates.start(local, node, config)))
 }
 
 pub(super) fn add_lock_server(cluster: &mut Cluster, server: LockServerId) {

@@ -10,6 +10,7 @@ mod observed;
 mod operator;
 pub(crate) mod requests;
 
+use crate::candidates::Candidates;
 use crate::control::ControlPlane;
 use crate::file_records::FileRecords;
 use crate::options::Options;
@@ -57,6 +58,8 @@ pub struct Cluster {
     pub(crate) hosts: Vec<NodeId>,
     /// The control plane, from when it is needed.
     pub(crate) control: Option<Box<ControlPlane>>,
+    /// The candidates, if the monitor is one of several.
+    pub(crate) candidates: Option<Box<Candidates>>,
     pub requests: Requests,
     pub(crate) generations: Generations,
     pub device_notes: DeviceNotes,
@@ -156,7 +159,12 @@ impl Cluster {
 /// All nodes with durable state on a disk, also devices that were added during the run.
 pub(crate) fn nodes_with_disks(cluster: &Cluster) -> Vec<NodeId> {
     let devices = cluster.device_notes.disks.keys().copied().map(NodeId::Device);
-    devices.chain(cluster.lock_servers().into_iter().map(NodeId::LockServer)).chain([NodeId::Monitor]).collect()
+    devices.chain(cluster.lock_servers().into_iter().map(NodeId::LockServer)).chain(monitors(cluster)).collect()
+}
+
+/// The nodes that are the monitor, or may become it.
+pub(crate) fn monitors(cluster: &Cluster) -> Vec<NodeId> {
+    cluster.candidates.as_ref().map_or(vec![NodeId::Monitor], |candidates| candidates.nodes().collect())
 }
 
 /// A volume as this host knows it, with a parity site of its own.

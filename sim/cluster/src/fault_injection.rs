@@ -428,7 +428,8 @@ impl Cause {
             NodeId::Device(device) => Cause::Device(device),
             NodeId::LockServer(_) => Cause::LockServer,
             NodeId::Monitor => Cause::Monitor,
-            NodeId::MetadataServer(_) => unreachable!("its process is a host"),
+            // The process of a metadata server is a host.
+            NodeId::MetadataServer(_) => Cause::Candidate,
         }
     }
 }

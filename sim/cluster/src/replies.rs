@@ -71,7 +71,7 @@ impl Cluster {
     /// The outcome of a request, which may be an error.
     pub(crate) fn outcome(&mut self, op: OpId, otherwise: &str) -> Result<HostOutcome, Failed> {
         let until = self.world.now().after(PATIENCE);
-        while let Some(event) = self.world.next(until) {
+        while let Some(event) = self.next(until) {
             match event {
                 WorldEvent::Reply { op: answered, outcome, .. } => {
                     self.on_reply(answered, &outcome)?;

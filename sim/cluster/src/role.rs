@@ -1,8 +1,10 @@
 //! The machines of an array as one type, so that one world can run them all.
 
+use crate::candidacy::{Candidacy, MOST, Requested, node_of};
 use crate::prelude::*;
 use crate::surveyor::Surveyor;
 use braid_files::FileClient;
+use braid_leadership::Head;
 use braid_locks::LockServer;
 use braid_machine::one_type::{step_as, step_server};
 use braid_machine::{
@@ -25,6 +27,8 @@ pub enum Role {
     Metadata(Box<MetadataNode<HoldingHost<Host>>>),
     LockServer(Box<LockServer>),
     Monitor(Box<Monitor>),
+    /// One of several monitors.
+    Candidate(Box<Candidacy>),
     /// Reads the components of a volume on the devices, for checks.
     Surveyor(Box<Surveyor>),
 }
@@ -34,8 +38,10 @@ pub enum Role {
 pub enum RoleRequest {
     /// To a host.
     Mount(MountRequest),
-    /// To the monitor.
+    /// To the monitor, or to a candidate.
     Monitor(ControlRequest),
+    /// What the registry or another candidate tells a candidate.
+    Registrar(Box<braid_registrar::Input>),
 }
 
 impl From<MountRequest> for RoleRequest {
@@ -94,8 +100,24 @@ impl Role {
 
 /// The monitor, if it is up.
 pub(crate) fn monitor_of(world: &World<Role>) -> Option<&Monitor> {
-    match world.machine(NodeId::Monitor)? {
-        Role::Monitor(monitor) => Some(monitor),
+    match world.machine(NodeId::Monitor) {
+        Some(Role::Monitor(monitor)) => Some(monitor),
+        _ => leader(world).map(|(_, _, monitor)| monitor),
+    }
+}
+
+/// The candidate that leads, as far as it knows; the one with the latest term.
+pub(crate) fn leader(world: &World<Role>) -> Option<(NodeId, &Head, &Monitor)> {
+    let leads = |candidate| {
+        let (head, monitor) = candidacy_of(world, node_of(candidate))?.registrar.leads()?;
+        Some((node_of(candidate), head, monitor))
+    };
+    (0..MOST).filter_map(leads).max_by_key(|(_, head, _)| head.term)
+}
+
+fn candidacy_of(world: &World<Role>, node: NodeId) -> Option<&Candidacy> {
+    match world.machine(node)? {
+        Role::Candidate(candidacy) => Some(candidacy),
         _ => None,
     }
 }
@@ -150,6 +172,7 @@ macro_rules! with_machine {
             Role::Metadata($machine) => $result,
             Role::LockServer($machine) => $result,
             Role::Monitor($machine) => $result,
+            Role::Candidate($machine) => $result,
             Role::Surveyor($machine) => $result,
         }
     };
@@ -174,6 +197,10 @@ impl Machine for Role {
                 let done = |outcome: ControlOutcome| outcome.map(|()| HostSuccess::Done);
                 step_as(&mut **monitor, now, input, out, RoleRequest::into_monitor, done);
             }
+            Role::Candidate(candidacy) => {
+                let done = |outcome: ControlOutcome| outcome.map(|()| HostSuccess::Done);
+                step_as(&mut **candidacy, now, input, out, RoleRequest::into_requested, done);
+            }
         }
     }
 
@@ -195,6 +222,7 @@ const _: () = {
     can_be_cloned_and_shown::<MetadataNode<HoldingHost<Host>>>();
     can_be_cloned_and_shown::<LockServer>();
     can_be_cloned_and_shown::<Monitor>();
+    can_be_cloned_and_shown::<Candidacy>();
 };
 
 /// Steps a host that has no file system mounted.
@@ -215,14 +243,21 @@ impl RoleRequest {
     fn into_host(self) -> MountRequest {
         match self {
             RoleRequest::Mount(request) => request,
-            RoleRequest::Monitor(request) => panic!("a host is not asked for {request:?}"),
+            request => panic!("a host is not asked for {request:?}"),
+        }
+    }
+
+    fn into_requested(self) -> Requested {
+        match self {
+            RoleRequest::Registrar(input) => Requested::Registrar(input),
+            request => Requested::Control(request.into_monitor()),
         }
     }
 
     fn into_monitor(self) -> ControlRequest {
         match self {
             RoleRequest::Monitor(request) => request,
-            RoleRequest::Mount(request) => panic!("a monitor is not asked for {request:?}"),
+            request => panic!("a monitor is not asked for {request:?}"),
         }
     }
 }

@@ -27,7 +27,7 @@ impl Cluster {
 
     /// Advances a scenario to the next event; false if there is no event until `until`.
     pub(crate) fn pass(&mut self, until: Time) -> bool {
-        let event = self.world.next(until);
+        let event = self.next(until);
         match event {
             Some(WorldEvent::Alarm(token)) => drop(self.on_control_alarm(token)),
             Some(WorldEvent::PowerFailed(node)) => self.forget(node),
@@ -43,6 +43,17 @@ impl Cluster {
         event.is_some()
     }
 
+    /// The next event that concerns more than the candidates and their registry.
+    pub(crate) fn next(&mut self, until: Time) -> Option<WorldEvent> {
+        loop {
+            let event = self.world.next(until)?;
+            let world = &mut self.world;
+            if !self.candidates.as_mut().is_some_and(|candidates| candidates.on_event(world, &event)) {
+                return Some(event);
+            }
+        }
+    }
+
     /// Checks the conditions that must hold at any moment of any run, as far as they are visible from outside.
     pub(crate) fn check_moment(&mut self) -> Result<(), Failed> {
         member_state::note_absence(self);
@@ -54,6 +65,7 @@ impl Cluster {
         exclusion::check_taken_over(self)?;
         self.control.as_ref().and_then(|control| control.failed.clone()).map_or(Ok(()), Err)?;
         self.sniffer.borrow().check_answers()?;
+        self.candidates.as_ref().and_then(|candidates| candidates.failed.clone()).map_or(Ok(()), Err)?;
         member_state::check_membership(self)
     }
 }

@@ -181,7 +181,7 @@ impl Run {
             let until = self.cluster.world.now().after(options.swarm / swarms);
             let enough = options.operations * u64::from(swarm) / u64::from(swarms);
             while self.issued < enough
-                && let Some(event) = self.cluster.world.next(until)
+                && let Some(event) = self.cluster.next(until)
             {
                 self.on_world_event(event)?;
             }
@@ -266,7 +266,7 @@ impl Run {
             }
             self.look_after_activities()?;
             self.each(|acting, run| acting.activity.drain(run));
-            let Some(event) = self.cluster.world.next(answered) else {
+            let Some(event) = self.cluster.next(answered) else {
                 let late: Vec<&PendingOperation> = self.cluster.requests.asked().collect();
                 let files: Vec<_> =
                     late.iter().filter_map(|asked| files::file_operation_of(&self.cluster, &asked.record)).collect();
@@ -321,7 +321,7 @@ impl Run {
     }
 
     fn pass_until(&mut self, until: Time) -> Result<(), Failed> {
-        while let Some(event) = self.cluster.world.next(until) {
+        while let Some(event) = self.cluster.next(until) {
             self.on_world_event(event)?;
         }
         Ok(())
@@ -350,7 +350,7 @@ impl Run {
         }
         let until = self.cluster.world.now().after(PROMPT);
         while self.cluster.requests.asked().next().is_some() {
-            let Some(event) = self.cluster.world.next(until) else {
+            let Some(event) = self.cluster.next(until) else {
                 let late: Vec<&PendingOperation> = self.cluster.requests.asked().collect();
                 return failed("slow-with-right-clocks", format!("{late:?}"));
             };

@@ -1,7 +1,7 @@
 //! Several volumes on the same devices, each with its own layout and ordering. The seed determines them. They are created and removed as
 //! the control plane of a real array does it.
 
-use crate::cluster::{AFTERMATH, Cluster, HostSlot};
+use crate::cluster::{AFTERMATH, Cluster, HostSlot, monitors};
 use crate::drawn_volume::MoreVolume;
 use crate::prelude::*;
 use braid_machine::ControlRequest;
@@ -59,8 +59,10 @@ pub(crate) fn tell_monitor_of_volume(cluster: &mut Cluster) {
 }
 
 pub(crate) fn tell_monitor(cluster: &mut Cluster, request: ControlRequest) {
-    let op = cluster.requests.next_number();
-    cluster.world.request(NodeId::Monitor, op, request);
+    for node in monitors(cluster) {
+        let op = cluster.requests.next_number();
+        cluster.world.request(node, op, request.clone());
+    }
 }
 
 fn manage(cluster: &mut Cluster, by: HostSlot, device: DeviceId, task: Task) -> Result<(), HostError> {

@@ -255,7 +255,7 @@ impl Fault {
             Fault::Crash { node: NodeId::LockServer(_), .. } => "lock server crash at a disk command",
             Fault::Crash { node: NodeId::Monitor, at: None, .. } => "monitor crash",
             Fault::Crash { node: NodeId::Monitor, .. } => "monitor crash at a disk command",
-            Fault::Crash { node: NodeId::MetadataServer(_), .. } => "metadata server crash",
+            Fault::Crash { node: NodeId::MetadataServer(_), .. } => "candidate crash",
             Fault::Blackout { .. } => "blackout",
             Fault::Flap { .. } => "flap",
             Fault::Stall { .. } => "stall",

@@ -196,8 +196,13 @@ impl Network {
 
     /// Sends a message. Returns its deliveries: when each arrives, and whether it is damaged.
     pub fn send(&mut self, now: Time, from: NodeId, to: NodeId, message: &Message) -> Vec<Flight> {
-        self.counts.sent += 1;
         let verdict = self.rule.as_mut().map_or(Verdict::Pass, |rule| rule(from, to, message));
+        self.carry(now, from, to, verdict)
+    }
+
+    /// The same for something that is no message of the array, with this verdict on it.
+    pub fn carry(&mut self, now: Time, from: NodeId, to: NodeId, verdict: Verdict) -> Vec<Flight> {
+        self.counts.sent += 1;
         if self.cuts.contains(&(from, to)) {
             self.counts.cut += 1;
             return self.come_through(now).into_iter().collect();

@@ -77,6 +77,8 @@ struct Services {
     names: BTreeMap<NodeId, NodeId>,
     /// The nodes that some senders still take for a service.
     detours: BTreeMap<(NodeId, NodeId), NodeId>,
+    /// All of these nodes get what is sent to this name, and what they send comes from it.
+    group: Option<(NodeId, Vec<NodeId>)>,
 }
 
 impl Services {
@@ -85,8 +87,16 @@ impl Services {
         self.detours.get(&(from, to)).or_else(|| self.nodes.get(&to)).copied().unwrap_or(to)
     }
 
+    /// The nodes that get what is sent to `to`, if these are several.
+    fn members(&self, to: NodeId) -> Option<Vec<NodeId>> {
+        self.group.as_ref().filter(|(name, _)| *name == to).map(|(_, members)| members.clone())
+    }
+
     /// The sender that the receiver sees.
     fn name(&self, from: NodeId, to: NodeId) -> NodeId {
+        if let Some((name, _)) = self.group.as_ref().filter(|(_, members)| members.contains(&from)) {
+            return *name;
+        }
         let name = self.names.get(&from).filter(|_| matches!(to, NodeId::Host(_) | NodeId::MetadataServer(_)));
         name.copied().unwrap_or(from)
     }
@@ -570,16 +580,31 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         self.services.detours.retain(|(_, of), _| *of != service);
     }
 
+    /// From now on, what is sent to this name reaches all of these nodes, and what they send comes from it.
+    pub fn set_group(&mut self, name: NodeId, members: Vec<NodeId>) {
+        self.services.group = Some((name, members));
+    }
+
     fn send(&mut self, from: NodeId, to: NodeId, message: Message) {
-        let (sender, meant, to) = (from, to, self.services.receiver(from, to));
+        match self.services.members(to) {
+            Some(members) => members.into_iter().for_each(|node| self.carry(from, to, (node, to), message.clone())),
+            None => {
+                let receiver = self.services.receiver(from, to);
+                self.carry(from, to, (receiver, receiver), message);
+            }
+        }
+    }
+
+    /// Sends a message to a node, which has this name on the wire.
+    fn carry(&mut self, sender: NodeId, meant: NodeId, (to, named): (NodeId, NodeId), message: Message) {
         let flights = self.network.send(self.now(), sender, to, &message);
         if flights.is_empty() {
-            return self.trace.note(self.now(), Some(from), format_args!("lost on the way to {to}: {message:?}"));
+            return self.trace.note(self.now(), Some(sender), format_args!("lost on the way to {to}: {message:?}"));
         }
-        let from = self.services.name(sender, to);
+        let from = self.services.name(sender, named);
         // A real connection would be closed.
         assert!(message.is_allowed(from, meant), "{from} does not send {meant} such a message: {message:?}");
-        let frame = Frame { array: self.array, from, to, message }.encode().to_bytes();
+        let frame = Frame { array: self.array, from, to: named, message }.encode().to_bytes();
         for flight in flights {
             let mut frame = frame.clone();
             if flight.damaged {

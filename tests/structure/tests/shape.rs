@@ -34,7 +34,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("real/shell", "Driver", 13, "to be cut: what drives a machine, and what is measured of it"),
     ("real/shell", "Transport", 23, "to be cut into routes, connections and budgets"),
     ("sim/check", "Search", 14, "one search, with its tables"),
-    ("sim/cluster", "Cluster", 20, "what scenarios and activities reach into; to be cut"),
+    ("sim/cluster", "Cluster", 21, "what scenarios and activities reach into; to be cut"),
     ("sim/cluster", "Options", 21, "an array, its clients and its faults, as one flat list"),
     ("sim/cluster", "Report", 22, "the counts of a run, as one flat list"),
     ("sim/cluster", "Run", 20, "what activities share; faults are to be cut off"),

@@ -298,7 +298,7 @@ impl FileSystems {
     /// Time passes, while this activity looks after its own.
     fn pass(&mut self, run: &mut Run) -> Result<(), Failed> {
         let until = run.cluster.world.now().after(LOOK_EVERY);
-        while let Some(event) = run.cluster.world.next(until) {
+        while let Some(event) = run.cluster.next(until) {
             if let braid_world::WorldEvent::Reply { op, outcome, .. } = &event {
                 self.on_reply(run, *op, outcome);
             }

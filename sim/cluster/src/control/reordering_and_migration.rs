@@ -173,7 +173,7 @@ impl Activity for ChangeOptions {
             run.cluster.operator(by).begin_on(Subject::Volume(volume.id, None), migration.into());
             let until = run.cluster.world.now().after(END_MAX);
             while run.cluster.administers(by)
-                && let Some(event) = run.cluster.world.next(until)
+                && let Some(event) = run.cluster.next(until)
             {
                 run.on_world_event(event)?;
             }
