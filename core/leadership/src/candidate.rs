@@ -2,7 +2,7 @@
 
 use crate::chain::{Chain, Shown, Swap};
 use crate::leading::Leading;
-use crate::times::{FOLLOWED, PROMISE, SILENCE, Times, UNREADABLE, longer};
+use crate::times::{FOLLOWED, PROMISE, SILENCE, Times, UNREACHED, UNREADABLE, longer};
 use crate::watch::Watch;
 use crate::{Answer, CallId, CandidateId, Effect, Head, Input, Mark, Message, Nonce};
 use braid_base::{Rng, Time};
@@ -138,7 +138,8 @@ impl Candidate {
         match &mut self.role {
             Role::Standby => {
                 let (head, after_orderly_end) = (swap.head, swap.expected.leader.is_none());
-                let (wait, follows) = (self.times.wait(after_orderly_end), self.watch.followed >= FOLLOWED);
+                let follows = self.watch.followed >= FOLLOWED && now.since(swap.first.1) < UNREACHED;
+                let wait = self.times.wait(after_orderly_end);
                 out.push(Effect::Won { head: head.clone(), wait, follows });
                 let leading = Leading::new(now, head, sent, self.times, after_orderly_end);
                 self.role = Role::Leading(Box::new(leading));

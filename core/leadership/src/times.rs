@@ -15,6 +15,8 @@ pub const SILENCE: Duration = Duration::from_millis(1_500);
 pub const READS_APART: Duration = Duration::from_millis(500);
 /// A new leader has followed the history if it has read `head` without gaps for so long.
 pub const FOLLOWED: Duration = Duration::from_secs(2);
+/// A registry that goes back was unreachable for so long before. So a take-over of unknown outcome shows nothing after that time.
+pub const UNREACHED: Duration = Duration::from_secs(5);
 /// How often a leader that does not reach the registry asks the other candidates.
 pub const ASKED: Duration = Duration::from_secs(1);
 /// A candidate promises only if it has read nothing for so long.

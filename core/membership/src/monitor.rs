@@ -270,6 +270,10 @@ impl Monitor {
             }
             self.devices.insert(member.device, known);
         }
+        if self.config.term.is_some() {
+            // It has heard nothing while it read its record, which takes long if the registry is away.
+            self.watch.doubt(now.time, &self.config.settings);
+        }
         self.watch.plan_first_patrol(now.time, settings);
     }
 
@@ -416,7 +420,7 @@ impl Monitor {
     /// True while no lease is granted, because not all devices have been heard since the start.
     fn awaits_others(&self) -> bool {
         let heard = self.devices.values().map(|known| known.last_report.heard.is_some());
-        self.watch.awaits_others(&self.config.settings, heard)
+        self.watch.awaits_others(heard)
     }
 
     /// True if a device names a later epoch to a monitor that has not heard all devices since its start: the record may be an old copy. An
@@ -443,8 +447,8 @@ impl Monitor {
     fn on_fence(&mut self, name: (NodeId, u64), asker: Epoch, mut wanted: FenceTable, out: &mut MonitorEffects) {
         if !self.hosts.may_fence(&wanted) {
             self.counters.fences_ahead += 1;
-            if wanted.below > Generation(0) {
-                // A host that was started a moment ago sends it again.
+            if wanted.below > Generation(0) || self.config.term.is_some() {
+                // A host that was started a moment ago sends it again; so does a lock server that knows of hosts which this leader is not told of yet.
                 return self.ignore(Ignored::NotForUs, out);
             }
             // A lock server names all hosts that it has to get rid of in one request: one that does not exist must not keep the others in.
@@ -626,7 +630,9 @@ impl Machine for Monitor {
         }
         if self.service == MonitorService::Serving {
             self.patrol(now);
-            self.grant_deferred(now, out);
+            if !self.is_in_doubt() {
+                self.grant_deferred(now, out);
+            }
         }
         // It may just have found its record to be an old copy, which must not be continued.
         if self.service == MonitorService::Serving {

@@ -14,6 +14,8 @@ pub(crate) struct Watch {
     started: Time,
     /// It has just started, and has neither heard all devices nor waited long enough for them: it grants no lease yet.
     is_new: bool,
+    /// Until when it waits for devices that it has not heard, while it is new.
+    hear_until: Time,
     /// The last deferred request for a lease of each device.
     deferred: BTreeMap<DeviceId, Renewal>,
     /// Until then, messages of devices and hosts may be on their way: the silence of a node does not count.
@@ -31,6 +33,7 @@ impl Watch {
         Watch {
             started: zero,
             is_new: true,
+            hear_until: zero,
             deferred,
             unsure_until: zero,
             patient_until: zero,
@@ -41,7 +44,13 @@ impl Watch {
 
     pub fn start(&mut self, now: Time, settings: &Settings) {
         self.started = now;
-        self.unsure_until = now.after(startup_wait(settings));
+        self.hear(now, settings);
+    }
+
+    /// It hears devices from now on, and has to hear all, or for as long as they may take.
+    pub fn hear(&mut self, now: Time, settings: &Settings) {
+        self.hear_until = now.after(startup_wait(settings));
+        self.unsure_until = self.unsure_until.max(self.hear_until);
     }
 
     pub fn started(&self) -> Time {
@@ -64,6 +73,9 @@ impl Watch {
 
     /// It does not listen now, since another monitor may lead.
     pub fn doubt(&mut self, now: Time, settings: &Settings) {
+        if self.is_new {
+            self.hear(now, settings);
+        }
         self.listen(now, settings, settings.device_lease);
     }
 
@@ -94,8 +106,8 @@ impl Watch {
 
     /// True while no lease is granted after a start. The monitor may have an older record than it should; then any device that was alive
     /// since then knows a later epoch. So it waits until it has heard all devices, or for the time that they may take.
-    pub fn awaits_others(&self, settings: &Settings, mut heard: impl Iterator<Item = bool>) -> bool {
-        self.is_new && self.last_step < self.started.after(startup_wait(settings)) && heard.any(|heard| !heard)
+    pub fn awaits_others(&self, mut heard: impl Iterator<Item = bool>) -> bool {
+        self.is_new && self.last_step < self.hear_until && heard.any(|heard| !heard)
     }
 
     /// Defers a request for a lease until the other devices have been heard.

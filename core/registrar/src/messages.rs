@@ -8,7 +8,7 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordRead(pub u64);
 
-/// The two copies of the record in the registry, as they are written there; none if a copy was never written.
+/// The two copies of the record in the registry, as they are written there: empty in a new array, none if the key is missing.
 pub type Copies = [Option<Bytes>; 2];
 
 /// What a read of the record shows, in one transaction.

@@ -1,13 +1,14 @@
 //! The disk of a leader's monitor: two keys of the registry, each with a copy of the record.
 //!
-//! A read is repeated until it is answered: the monitor can do nothing before. A write is the candidate's to repeat. Most of a copy are
-//! zeros between the record and the checksum at its end; they are not stored.
+//! A read is repeated until it is answered: the monitor can do nothing before. A write is the candidate's to repeat; one that the leader can't
+//! make never ends, and the monitor waits for it until its term is over. Most of a copy are zeros between the record and the checksum at its
+//! end; they are not stored. A new array has empty copies. One that is missing, or makes no sense, is damaged.
 
 use crate::messages::{Copies, CopyWrite, Found, RecordRead};
 use braid_base::Time;
 use braid_leadership::times::PATIENCE;
 use braid_leadership::{Nonce, WriteId};
-use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
+use braid_machine::{DiskCommand, DiskResult, DiskTag};
 use braid_membership::DISK_BYTES;
 use bytes::Bytes;
 
@@ -81,11 +82,11 @@ impl RecordDisk {
         }
     }
 
-    /// A write is durable, or was refused.
-    pub fn on_write(&mut self, id: WriteId, is_done: bool) -> Option<(DiskTag, DiskResult)> {
+    /// A write is durable.
+    pub fn on_write(&mut self, id: WriteId) -> Option<(DiskTag, DiskResult)> {
         self.written_by(id)?;
         let Some(Command::Write { tag, .. }) = self.0.take() else { return None };
-        Some((tag, DiskResult::Done(if is_done { Ok(()) } else { Err(DiskError::Failed) })))
+        Some((tag, DiskResult::Done(Ok(()))))
     }
 }
 
@@ -100,8 +101,14 @@ fn packed(copy: &[u8]) -> Bytes {
 fn image(copies: &Copies) -> Bytes {
     let mut disk = vec![0; DISK_BYTES as usize];
     for (place, copy) in disk.chunks_mut(COPY_BYTES).zip(copies) {
-        // A copy that makes no sense is damaged, as on any disk.
-        let Some(copy) = copy.as_ref().filter(|copy| (END_BYTES..=COPY_BYTES).contains(&copy.len())) else { continue };
+        let copy = match copy {
+            Some(copy) if copy.is_empty() => continue,
+            Some(copy) if (END_BYTES..=COPY_BYTES).contains(&copy.len()) => copy,
+            _ => {
+                place.fill(0xff);
+                continue;
+            }
+        };
         let (body, end) = copy.split_at(copy.len() - END_BYTES);
         place[..body.len()].copy_from_slice(body);
         place[COPY_BYTES - END_BYTES..].copy_from_slice(end);

@@ -7,7 +7,7 @@ use braid_layout::VolumeDescription;
 use braid_leadership::{Candidate, CandidateId, Effect, Head, Mark, QuestionId, Times, WriteId};
 use braid_machine::{ControlRequest, Effect as MonitorEffect, Ignored, Machine, MonitorEffects, OpId};
 use braid_membership::leadership::{CurrentId, Term};
-use braid_membership::{Monitor, MonitorConfig};
+use braid_membership::{Monitor, MonitorConfig, MonitorService};
 use std::collections::BTreeMap;
 
 type MonitorInput = braid_machine::Input<ControlRequest>;
@@ -101,17 +101,25 @@ impl Registrar {
 
     /// A request of the control plane, which also the monitors of later terms must know.
     fn on_request(&mut self, cx: &mut Cx, op: OpId, request: ControlRequest) {
-        match request.clone() {
-            ControlRequest::AdoptVolume { volume } => drop(self.volumes.insert(volume.id, volume)),
-            ControlRequest::DropVolume { volume } => drop(self.volumes.remove(&volume)),
-            ControlRequest::NoteGenerations { last } => {
-                self.config.last_generation = self.config.last_generation.max(last);
+        let mut answers = MonitorEffects::new();
+        match &mut self.leading {
+            Some(leading) => {
+                let request = request.clone();
+                leading.monitor.step(cx.now, MonitorInput::Request { op, request }, &mut answers);
+            }
+            None => answers.reply(op, Ok(())),
+        }
+        let is_refused = |effect: &MonitorEffect<_, _>| matches!(effect, MonitorEffect::Reply { outcome: Err(_), .. });
+        if !answers.as_slice().iter().any(is_refused) {
+            match request {
+                ControlRequest::AdoptVolume { volume } => drop(self.volumes.insert(volume.id, volume)),
+                ControlRequest::DropVolume { volume } => drop(self.volumes.remove(&volume)),
+                ControlRequest::NoteGenerations { last } => {
+                    self.config.last_generation = self.config.last_generation.max(last);
+                }
             }
         }
-        match self.leading {
-            Some(_) => self.monitor(cx, MonitorInput::Request { op, request }),
-            None => cx.out.reply(op, Ok(())),
-        }
+        self.follow(cx, &mut answers);
     }
 
     /// Has the candidate take a step, and does what follows.
@@ -127,8 +135,8 @@ impl Registrar {
                 }
                 Effect::Send { to, message } => cx.calls.push(Outgoing::Send { to, message }),
                 Effect::Won { head, wait, follows } => self.begin(cx, head, Term { wait, follows }),
-                Effect::Written(id) => self.on_write(cx, id, true),
-                Effect::RefusedWrite(id) => self.on_write(cx, id, false),
+                Effect::Written(id) => self.on_write(cx, id),
+                Effect::RefusedWrite(_) => {}
                 Effect::Current(question) => self.on_question(cx, question, true),
                 Effect::RefusedQuestion(question) => self.on_question(cx, question, false),
                 Effect::Ended | Effect::Lost { .. } | Effect::Stopped { .. } => self.leading = None,
@@ -178,6 +186,10 @@ impl Registrar {
             }
         }
         let Some(leading) = &mut self.leading else { return };
+        if let MonitorService::Unusable(_) = leading.monitor.service() {
+            // Another one may be able to.
+            return self.decide(cx, braid_leadership::Input::Resign);
+        }
         for id in leading.monitor.take_deferred() {
             self.last += 1;
             let question = QuestionId(self.last);
@@ -187,9 +199,9 @@ impl Registrar {
         }
     }
 
-    fn on_write(&mut self, cx: &mut Cx, id: WriteId, is_done: bool) {
+    fn on_write(&mut self, cx: &mut Cx, id: WriteId) {
         let leading = self.leading.as_mut();
-        if let Some((tag, result)) = leading.and_then(|leading| leading.disk.on_write(id, is_done)) {
+        if let Some((tag, result)) = leading.and_then(|leading| leading.disk.on_write(id)) {
             self.monitor(cx, MonitorInput::DiskDone { tag, result });
         }
     }

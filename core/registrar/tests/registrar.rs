@@ -6,8 +6,10 @@ use braid_machine::{Effect, Input as MonitorInput, MonitorEffects};
 use braid_membership::MonitorConfig;
 use braid_registrar::{Copies, Found, Input, Outgoing, Registrar};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRequest};
+use bytes::Bytes;
 use std::time::Duration;
 
+const ARRAY: ArrayId = ArrayId([1; 16]);
 const STEP: Duration = Duration::from_millis(10);
 
 struct World {
@@ -25,18 +27,26 @@ struct World {
 
 impl World {
     fn new() -> World {
+        World::of([ARRAY; 2])
+    }
+
+    /// Two registrars that take the array for these.
+    fn of(arrays: [ArrayId; 2]) -> World {
         let now = Now { time: Time(1 << 40), clock: Clock(0) };
         let config = MonitorConfig {
-            array: ArrayId([1; 16]),
+            array: ARRAY,
             devices: (0..3).map(DeviceId).collect(),
             last_generation: Generation(100),
             term: None,
             settings: Default::default(),
         };
         let ids = [CandidateId(0), CandidateId(1)];
-        let start = |id: CandidateId| Registrar::new(now.time, id, config.clone(), Rng::new(id.0.into()), None);
+        let start = |id: CandidateId| {
+            let config = MonitorConfig { array: arrays[usize::from(id.0)], ..config.clone() };
+            Registrar::new(now.time, id, config, Rng::new(id.0.into()), None)
+        };
         let registrars = ids.into_iter().map(start).collect();
-        let (head, copies) = (Head::first(ids.into_iter().collect()), [None, None]);
+        let (head, copies) = (Head::first(ids.into_iter().collect()), [Some(Bytes::new()), Some(Bytes::new())]);
         World { now, registrars, head, copies, cut: None, kept: Vec::new(), lost_reads: 0, told: Vec::new() }
     }
 
@@ -195,4 +205,39 @@ fn a_leader_whose_record_can_not_be_read_reads_it_again() {
     world.lost_reads = 2;
     world.pass(Duration::from_secs(10));
     assert_eq!((world.lost_reads, world.epoch(world.leader())), (0, Some(Epoch(1))));
+}
+
+#[test]
+fn a_record_that_is_missing_is_not_taken_for_that_of_a_new_array() {
+    let mut world = World::new();
+    world.copies = [None, None];
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.told, []);
+    world.copies[0] = Some(Bytes::new());
+    world.pass(Duration::from_secs(20));
+    assert_eq!(world.epoch(world.leader()), Some(Epoch(1)), "as if the second copy had never been written");
+}
+
+#[test]
+fn one_that_can_not_use_the_record_leaves_it_to_the_other() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(10));
+    let mut other = World::of([ArrayId([2; 16]), ARRAY]);
+    (other.head, other.copies) = (Head { leader: None, ..world.head }, world.copies);
+    other.pass(Duration::from_secs(20));
+    assert_eq!((other.leader(), other.epoch(1)), (1, Some(Epoch(1))));
+}
+
+#[test]
+fn a_leader_that_is_to_end_while_it_can_not_write_goes_on() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(10));
+    let leader = world.leader();
+    world.cut = Some(leader);
+    world.pass(STEP * 30);
+    world.step(leader, Input::Resign);
+    world.fence(leader, 7);
+    world.told.clear();
+    world.pass(STEP * 10);
+    assert!(world.is_answered(leader, is_lease));
 }

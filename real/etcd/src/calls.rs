@@ -1,5 +1,6 @@
 //! The calls of one registrar, each in a task of its own. Every call is answered, in any order, at the latest after its time.
 
+use crate::registry::record_key;
 use crate::{Change, Registry, RegistryError, Swapped};
 use braid_leadership::{Answer, CallId, CandidateId, Message};
 use braid_registrar::{CopyWrite, Found, Input, Outgoing};
@@ -67,19 +68,14 @@ impl Calls {
 }
 
 fn put(CopyWrite { copy, bytes }: CopyWrite) -> Change {
-    Change::Put { key: name_of(copy), value: bytes.into() }
-}
-
-/// The key of a copy of the monitor's record.
-fn name_of(copy: usize) -> String {
-    format!("record/{copy}")
+    Change::Put { key: record_key(copy), value: bytes.into() }
 }
 
 impl Registry {
     /// `head`, and both copies of the record; none if there is no `head`.
     async fn record(&self) -> Result<Option<Found>, RegistryError> {
         let (head, mut keys) = self.read_all().await?;
-        let mut copy = |copy| keys.remove(&name_of(copy)).map(Bytes::from);
+        let mut copy = |copy| keys.remove(&record_key(copy)).map(Bytes::from);
         let copies = [copy(0), copy(1)];
         Ok(head.map(|head| Found { head, copies }))
     }

@@ -7,6 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
+/// A connection that says nothing for so long is asked whether it is there, and given up after the same time. Otherwise a connection from
+/// before a break of the network would wait for its next repetition, up to as long as the break was.
+const HEARD: Duration = Duration::from_secs(1);
 /// How long a member is avoided.
 const AVOIDED: Duration = Duration::from_secs(5);
 
@@ -47,7 +50,10 @@ impl Members {
             if address.uri().scheme_str() != Some("http") || address.uri().port().is_none() {
                 return Err(bad("it is of the form http://HOST:PORT".into()));
             }
-            let channel = address.connect_timeout(patience).timeout(patience).connect_lazy();
+            let address = address.connect_timeout(patience).timeout(patience);
+            let address =
+                address.http2_keep_alive_interval(HEARD).keep_alive_timeout(HEARD).keep_alive_while_idle(true);
+            let channel = address.connect_lazy();
             Ok(Member { endpoint: endpoint.clone(), channel })
         };
         let members: Vec<_> = endpoints.iter().map(member).collect::<Result<_, _>>()?;

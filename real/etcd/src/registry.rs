@@ -58,16 +58,23 @@ pub enum RegistryError {
     Strange { key: &'static str, why: String },
 }
 
+/// The key of a copy of the monitor's record.
+pub(crate) fn record_key(copy: usize) -> String {
+    format!("record/{copy}")
+}
+
 impl Registry {
     /// `endpoints`: of the members of etcd, such as `http://10.77.0.1:2379`. Nothing is sent before the first call.
     pub fn new(endpoints: &[String], array: ArrayId) -> Result<Registry, RegistryError> {
         Ok(Registry { members: Members::new(endpoints, PATIENCE)?, prefix: format!("/braid/{array}/") })
     }
 
-    /// Makes `head` and other keys. False if there is a `head` already.
+    /// Makes `head`, empty copies of the monitor's record, and other keys. False if there is a `head` already.
     pub async fn create(&self, head: &Head, changes: &[Change]) -> Result<bool, RegistryError> {
+        let empty = |copy| Change::Put { key: record_key(copy), value: Vec::new() };
+        let changes = [&[empty(0), empty(1)], changes].concat();
         let nothing = Compare { target: Compare::CREATED, key: self.key("head"), compared: Some(Compared::Created(0)) };
-        Ok(self.transact(nothing, head, changes).await?.succeeded)
+        Ok(self.transact(nothing, head, &changes).await?.succeeded)
     }
 
     pub async fn head(&self) -> Result<Option<Head>, RegistryError> {

@@ -289,6 +289,10 @@ async fn leader_of(registrars: Vec<Running>) -> (Running, Running, Head) {
     (leader, heir, head)
 }
 
+fn empty_record() -> BTreeMap<String, Vec<u8>> {
+    [0, 1].map(|copy| (format!("record/{copy}"), Vec::new())).into()
+}
+
 fn first(candidates: impl IntoIterator<Item = u16>) -> Head {
     Head::first(candidates.into_iter().map(CandidateId).collect())
 }
@@ -308,11 +312,11 @@ async fn a_head_is_made_once_and_what_is_written_with_a_swap_is_written_with_it_
         Swapped::Differs(Some(head.clone()))
     );
     let (found, keys) = registry.read_all().await.expect("answered");
-    assert_eq!((found, keys.len(), &keys["device/0"][..]), (Some(head.clone()), 1, &b"a"[..]));
+    assert_eq!((found, keys.len(), &keys["device/0"][..]), (Some(head.clone()), 3, &b"a"[..]));
     let gone = Change::Delete { key: "device/0".into() };
     assert_eq!(registry.swap(&head, &second, &[gone]).await.expect("answered"), Swapped::Done);
     assert_eq!(registry.head().await.expect("answered"), Some(second.clone()));
-    assert_eq!(registry.read_all().await.expect("answered"), (Some(second), BTreeMap::new()));
+    assert_eq!(registry.read_all().await.expect("answered"), (Some(second), empty_record()));
 }
 
 #[tokio::test]
@@ -406,8 +410,36 @@ async fn a_late_swap_changes_nothing() {
         .await;
         etcd.go_on(member);
         wait_until(async || late.head().await.is_ok()).await;
-        assert_eq!(etcd.registry().read_all().await.expect("answered"), (Some(next), BTreeMap::new()), "round {round}");
+        assert_eq!(etcd.registry().read_all().await.expect("answered"), (Some(next), empty_record()), "round {round}");
     }
+}
+
+/// A connection says nothing any more, as after a break of the network, and new ones work.
+#[tokio::test]
+async fn a_connection_that_has_fallen_silent_is_given_up() {
+    let etcd = Etcd::start("silent", 1).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let (breaks, _) = tokio::sync::broadcast::channel(1);
+    let (broken, target) = (breaks.clone(), etcd.ports[0].0);
+    tokio::spawn(async move {
+        loop {
+            let (mut near, _) = listener.accept().await.expect("a connection");
+            let mut broken = broken.subscribe();
+            tokio::spawn(async move {
+                let mut far = tokio::net::TcpStream::connect(("127.0.0.1", target)).await.expect("etcd runs");
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    _ = broken.recv() => sleep(LONG * 2).await,
+                }
+            });
+        }
+    });
+    let registry = Registry::new(&[format!("http://127.0.0.1:{port}")], ARRAY).expect("an endpoint");
+    registry.head().await.expect("answered");
+    breaks.send(()).expect("there is a connection");
+    assert!(registry.head().await.is_err());
+    wait_until(async || registry.head().await.is_ok()).await;
 }
 
 #[tokio::test]

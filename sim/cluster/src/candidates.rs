@@ -62,7 +62,16 @@ impl Candidates {
         let registry = Registry::new(Head::first(ids), count.into(), rng.fork());
         let places = (0..count).map(|_| Place::default()).collect();
         let (events, wins) = (BTreeMap::new(), BTreeMap::new());
-        Candidates { registry, copies: [None, None], places, events, last: 0, wins, rng, failed: None }
+        Candidates {
+            registry,
+            copies: [const { Some(Bytes::new()) }; 2],
+            places,
+            events,
+            last: 0,
+            wins,
+            rng,
+            failed: None,
+        }
     }
 
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
