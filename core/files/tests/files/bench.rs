@@ -13,7 +13,7 @@ pub use braid_machine::{
 pub use braid_wire::{FileCommand, FileResult, Message, MonitorReply, NewInode, Owner};
 pub use bytes::Bytes;
 pub use std::cell::RefCell;
-pub use std::collections::{BTreeMap, BTreeSet};
+pub use std::collections::BTreeMap;
 pub use std::rc::Rc;
 pub use std::time::Duration;
 

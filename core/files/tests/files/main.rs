@@ -4,8 +4,6 @@
 mod advisory;
 mod bench;
 mod front_end_cache;
-mod history;
 mod operations;
-mod random;
 mod server;
 mod volume;
