@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::operation_driver::{self, Answered, Work, Worker};
 use crate::volumes;
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Extents, VolumeId};
 use braid_control::{ArrayDescription, Change as EntryChange, PlacementEntry, VolumeEntry, VolumeState};
 use braid_control_protocol::{Answer, Change, Migration, Question, Timing, VolumeChange};
 use braid_layout::{Atomicity, RaidLevel};
@@ -266,31 +266,16 @@ impl Copier<'_> {
 
 fn blocks_lost(name: &str, report: &MigrationReport) -> Failure {
     let bytes = BLOCK_BYTES as u64;
-    let places: Vec<String> = runs(&report.lost_blocks)
-        .iter()
-        .take(8)
-        .map(|run| format!("bytes {} to {}", run.start * bytes, run.end() * bytes))
-        .collect();
+    let mut lost = Extents::default();
+    report.lost_blocks.iter().for_each(|block| lost.insert(BlockRange::new(*block, 1)));
+    let place = |run: BlockRange| format!("bytes {} to {}", run.start * bytes, run.end() * bytes);
+    let places: Vec<String> = lost.from(0).take(8).map(place).collect();
     let message =
         format!("{} of volume '{name}' can't be read: {}", format_size(report.lost * bytes), places.join(", "));
     let hint = format!(
         "overwrite them, or bring their devices back, and continue with `braid volume migrate {name}`; or go back with --abort"
     );
     Failure::data_lost("block-lost", message).hint(hint)
-}
-
-/// Adjacent blocks combined into ranges.
-fn runs(blocks: &[u64]) -> Vec<BlockRange> {
-    let mut sorted = blocks.to_vec();
-    sorted.sort_unstable();
-    let mut runs: Vec<BlockRange> = Vec::new();
-    for block in sorted {
-        match runs.last_mut() {
-            Some(run) if run.end() == block => run.count += 1,
-            _ => runs.push(BlockRange::new(block, 1)),
-        }
-    }
-    runs
 }
 
 /// The placement of a volume at the target. Fails if the volume can't be migrated there.
