@@ -29,7 +29,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("real/bench", "Arguments", 17, "the arguments of a command"),
     ("real/cli", "Arguments", 24, "the arguments of a command"),
     ("real/control", "DeviceReport", 19, "a device as the monitor reports it"),
-    ("real/nbd", "Transmission", 14, "to be cut into reading, executing and answering"),
+    ("real/nbd", "Transmission", 13, "to be cut into reading, executing and answering"),
     ("real/shell", "Connection", 18, "to be cut into handshake, reading and writing"),
     ("real/shell", "Driver", 13, "to be cut: what drives a machine, and what is measured of it"),
     ("real/shell", "Transport", 23, "to be cut into routes, connections and budgets"),
