@@ -26,22 +26,14 @@ enum Plan {
     Answer(Result<Managed, Failure>),
     /// Answer it so once all earlier changes are durable.
     Flush(Managed),
-    Create {
-        description: ObjectDescription,
-        absent: u64,
-    },
-    SetOrdering {
-        object: ObjectId,
-        ordering: Ordering,
-    },
-    Resize {
-        object: ObjectId,
-        range: BlockRange,
-        absent: BlockRange,
-    },
-    Remove {
-        object: ObjectId,
-    },
+    /// Create an object.
+    Create { description: ObjectDescription, absent: u64 },
+    /// Change the ordering of an object.
+    SetOrdering { object: ObjectId, ordering: Ordering },
+    /// Change the range of an object.
+    Resize { object: ObjectId, range: BlockRange, absent: BlockRange },
+    /// Remove an object.
+    Remove { object: ObjectId },
 }
 
 impl Device {

@@ -89,23 +89,11 @@ pub(crate) enum ScrubId {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ScrubStep {
     /// Reads and verifies rows. `repaired`: the block that was rewritten just before.
-    Check {
-        rows: StripeRows,
-        attempts: u32,
-        repaired: Option<(DeviceId, u64)>,
-    },
+    Check { rows: StripeRows, attempts: u32, repaired: Option<(DeviceId, u64)> },
     /// Rewrites a block from the others of its row. `row` counts from the stripe's first row.
-    Repair {
-        rows: StripeRows,
-        row: u64,
-        device: DeviceId,
-        block: u64,
-        attempts: u32,
-    },
-    Recompute {
-        rows: StripeRows,
-        attempts: u32,
-    },
+    Repair { rows: StripeRows, row: u64, device: DeviceId, block: u64, attempts: u32 },
+    /// Computes the redundancy anew.
+    Recompute { rows: StripeRows, attempts: u32 },
 }
 
 impl ScrubStep {

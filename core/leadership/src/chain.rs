@@ -38,22 +38,14 @@ pub(crate) struct Swap {
 /// What a call has shown.
 #[derive(Clone, Debug)]
 pub(crate) enum Shown {
+    /// Nothing is known from it.
     Nothing,
     /// `head` was this at a time after `sent`. If a swap was under way, it is still.
-    Head {
-        found: Head,
-        sent: Time,
-    },
+    Head { found: Head, sent: Time },
     /// The swap is made, and `head` was its value at a time after `sent`.
-    Done {
-        swap: Swap,
-        sent: Time,
-    },
+    Done { swap: Swap, sent: Time },
     /// The swap can't be made any more.
-    Superseded {
-        swap: Swap,
-        found: Head,
-    },
+    Superseded { swap: Swap, found: Head },
     /// The registry has gone back behind this.
     WentBack(Mark),
 }

@@ -59,27 +59,14 @@ pub enum Message {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Read `head`, linearizably.
-    Read {
-        call: CallId,
-    },
+    Read { call: CallId },
     /// If `head` is `expected`, make it `head`, and in the same transaction make the write, if there is one.
-    Swap {
-        call: CallId,
-        expected: Head,
-        head: Head,
-        write: Option<WriteId>,
-    },
-    Send {
-        to: CandidateId,
-        message: Message,
-    },
+    Swap { call: CallId, expected: Head, head: Head, write: Option<WriteId> },
+    /// Send a message to another candidate.
+    Send { to: CandidateId, message: Message },
     /// It leads from now on. Each device may have a lease of a former leader for the time `wait` from now. `follows`: it has seen the history
     /// up to here, so devices need not be heard before the first lease is granted.
-    Won {
-        head: Head,
-        wait: Duration,
-        follows: bool,
-    },
+    Won { head: Head, wait: Duration, follows: bool },
     /// The write is durable.
     Written(WriteId),
     /// It was never sent: it does not lead, or too many are waiting.
@@ -91,11 +78,7 @@ pub enum Effect {
     /// It has ended in order, and is a standby now.
     Ended,
     /// Another one leads. This write may have been made or not.
-    Lost {
-        unknown: Option<WriteId>,
-    },
+    Lost { unknown: Option<WriteId> },
     /// It has stopped for good, because the registry has gone back to an earlier state (`control-plane-old`): `seen` was there before.
-    Stopped {
-        seen: Mark,
-    },
+    Stopped { seen: Mark },
 }

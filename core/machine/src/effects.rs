@@ -7,10 +7,8 @@ use braid_wire::{Message, Outcome, Refusal, Step};
 /// An action that the environment must perform.
 #[derive(Clone, Debug)]
 pub enum Effect<O = Never, D: Disk = OneDisk> {
-    Send {
-        to: NodeId,
-        message: Message,
-    },
+    /// Send a message to another node.
+    Send { to: NodeId, message: Message },
     /// Give a command to the machine's disk.
     Disk {
         /// Identifies the command in its result.
@@ -18,10 +16,7 @@ pub enum Effect<O = Never, D: Disk = OneDisk> {
         command: D::Command,
     },
     /// Answer a request of a front end or workload.
-    Reply {
-        op: OpId,
-        outcome: O,
-    },
+    Reply { op: OpId, outcome: O },
 }
 
 /// Why an input had no effect. This is not an error: networks and retries cause it. It is counted, and shown in traces.

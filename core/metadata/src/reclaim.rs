@@ -100,18 +100,11 @@ pub(crate) enum Need {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// `is_late`: it has waited for a whole turn.
-    AwaitsExistence {
-        existence: u64,
-        is_late: bool,
-    },
-    AwaitsData {
-        existence: Option<u64>,
-        data: u64,
-    },
-    Freeing {
-        existence: Option<u64>,
-        data: u64,
-    },
+    AwaitsExistence { existence: u64, is_late: bool },
+    /// It has the lock of the existence, and waits for that of the data.
+    AwaitsData { existence: Option<u64>, data: u64 },
+    /// It has all locks, and blocks are being freed.
+    Freeing { existence: Option<u64>, data: u64 },
 }
 
 impl Reclaim {

@@ -72,39 +72,20 @@ pub(crate) struct Shards {
 #[derive(Debug)]
 pub(crate) enum ShardAction {
     /// Evaluate this, which changes nothing: [`Shards::on_looked`] gets what it finds. If `is_durable`, not before that is durable.
-    Look {
-        ticket: u64,
-        procedure: Box<dyn Procedure>,
-        is_durable: bool,
-    },
+    Look { ticket: u64, procedure: Box<dyn Procedure>, is_durable: bool },
     /// Execute a command of a host, and answer it.
-    Run {
-        name: TransactionId,
-        settled: u64,
-        procedure: Box<dyn Procedure>,
-    },
+    Run { name: TransactionId, settled: u64, procedure: Box<dyn Procedure> },
     /// Write this, and keep these answers with it. [`Event::Logged`] follows. These inodes lose names by it.
-    Log {
-        transaction: TransactionName,
-        kind: RecordKind,
-        lost: Vec<InodeId>,
-        on_behalf: Vec<OnBehalf>,
-        write: Write,
-    },
-    Answer {
-        name: TransactionId,
-        reply: FileReply,
-    },
-    Send {
-        to: ShardId,
-        body: ShardBody,
-    },
+    Log { transaction: TransactionName, kind: RecordKind, lost: Vec<InodeId>, on_behalf: Vec<OnBehalf>, write: Write },
+    /// Answer a host.
+    Answer { name: TransactionId, reply: FileReply },
+    /// Send this to another server.
+    Send { to: ShardId, body: ShardBody },
     /// Serve: all records are read. The shard has received these transfers of free blocks.
-    Serve {
-        received: Vec<u64>,
-    },
+    Serve { received: Vec<u64> },
     /// Never serve: a record is damaged.
     Refuse,
+    /// Note that a message was ignored.
     Ignore(Ignored),
 }
 
@@ -168,15 +149,10 @@ enum Want {
     Answer,
     /// The inode that has the new name.
     Target,
-    Moves {
-        moved: InodeId,
-    },
+    /// How often directories were moved.
+    Moves { moved: InodeId },
     /// The parent of a directory. `levels` are left.
-    Parent {
-        moved: InodeId,
-        moves: u64,
-        levels: usize,
-    },
+    Parent { moved: InodeId, moves: u64, levels: usize },
 }
 
 /// Requests of a transaction of another server.
@@ -213,18 +189,14 @@ struct Question {
 /// What the store is asked for.
 #[derive(Clone, Debug)]
 enum Ticket {
+    /// The plan of a command of a host.
     Plan(TransactionId),
+    /// What the part of this server in a command finds.
     Own(TransactionId),
     /// `is_durable`: what the answer shows is durable.
-    Worker {
-        name: TransactionName,
-        is_durable: bool,
-    },
-    Question {
-        from: ShardId,
-        start: Generation,
-        number: u64,
-    },
+    Worker { name: TransactionName, is_durable: bool },
+    /// The answer to a question of another server.
+    Question { from: ShardId, start: Generation, number: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

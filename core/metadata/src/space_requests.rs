@@ -77,21 +77,16 @@ struct Reservation {
 #[derive(Clone, Debug)]
 pub(crate) enum SpaceAction {
     /// Evaluate a reservation. If it is not the last time, and no block is free here, it has no effect.
-    Evaluate {
-        name: TransactionId,
-        settled: u64,
-        blocks: u64,
-        is_last: bool,
-    },
+    Evaluate { name: TransactionId, settled: u64, blocks: u64, is_last: bool },
     /// Answer a host that there are too many reservations.
     Refuse(TransactionId),
-    Send {
-        to: ShardId,
-        body: ShardBody,
-    },
+    /// Send this to another server.
+    Send { to: ShardId, body: ShardBody },
+    /// Write this.
     Log(SpaceStep),
     /// Call back what the hosts of this shard do not use.
     Revoke,
+    /// Note that a message was ignored.
     Ignore(Ignored),
 }
 

@@ -62,67 +62,43 @@ pub(crate) enum Record {
     Intent(IntentRecord),
     /// A write that took effect at once, without a decision.
     Applied(IntentRecord),
+    /// A decision: the intent takes effect.
     Commit(TransactionId),
+    /// A decision: the intent has no effect.
     Abort(TransactionId),
     /// Snapshot: a commit that must still be remembered.
     Decided(Decision),
+    /// A decision that need not be remembered any more.
     Forget(TransactionId),
     /// All commits of the host below this sequence may be forgotten.
-    Settled {
-        host: Generation,
-        sequence: u64,
-    },
+    Settled { host: Generation, sequence: u64 },
+    /// Stamps up to this one are reserved.
     Stamps(Clock),
     /// A membership that was adopted.
     Adopted(Membership),
     /// Snapshot: the membership that was adopted last, and the epoch in which this device last returned.
-    Membership {
-        membership: Membership,
-        returned: Epoch,
-    },
+    Membership { membership: Membership, returned: Epoch },
     /// Snapshot: what a device that is out has missed, in blocks of the volume.
-    Missed {
-        device: DeviceId,
-        object: ObjectId,
-        extents: Vec<BlockRange>,
-    },
+    Missed { device: DeviceId, object: ObjectId, extents: Vec<BlockRange> },
     /// A new object: its map entries are to be emptied, and its first `absent` blocks are absent.
-    Created {
-        object: ObjectRecord,
-        absent: u64,
-    },
+    Created { object: ObjectRecord, absent: u64 },
     /// Snapshot: an object. Its map entries are on the disk.
     Object(ObjectRecord),
     /// Snapshot: the absent blocks of an object.
-    Absent {
-        object: ObjectId,
-        extents: Vec<BlockRange>,
-    },
+    Absent { object: ObjectId, extents: Vec<BlockRange> },
+    /// An object that was removed.
     Removed(ObjectId),
     /// An object whose range of blocks changes. Map entries that it gains are to be emptied, entries that it loses are freed. `absent`:
     /// the absent part of the blocks that it gains.
-    Resized {
-        object: ObjectRecord,
-        absent: BlockRange,
-    },
-    Reordered {
-        object: ObjectId,
-        ordering: Ordering,
-    },
+    Resized { object: ObjectRecord, absent: BlockRange },
+    /// An object that has another ordering.
+    Reordered { object: ObjectId, ordering: Ordering },
     /// A request for objects was executed.
     Objects(Executed),
     /// Snapshot: answers to a host's requests. Also how a task has ended.
-    Answers {
-        host: Generation,
-        settled: u64,
-        kept: Vec<(u64, Bytes)>,
-    },
+    Answers { host: Generation, settled: u64, kept: Vec<(u64, Bytes)> },
     /// A host's requests that are over: all below its mark, and intervals above it, each as its first sequence and the first behind it.
-    Over {
-        host: Generation,
-        settled: u64,
-        intervals: Vec<(u64, u64)>,
-    },
+    Over { host: Generation, settled: u64, intervals: Vec<(u64, u64)> },
     /// Keys that garbage collection of removed objects has removed.
     Collected(Vec<Change>),
     /// The new roots of the object index.

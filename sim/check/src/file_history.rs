@@ -87,55 +87,26 @@ pub fn parse_units(bytes: &[u8]) -> Result<Vec<Unit>, CorruptUnit> {
 pub enum FileAction {
     /// A command about names and attributes.
     Command(FileCommand),
-    Open {
-        inode: InodeId,
-    },
-    Close {
-        inode: InodeId,
-    },
+    /// Opens the file of this inode.
+    Open { inode: InodeId },
+    /// Closes it.
+    Close { inode: InodeId },
     /// Reads bytes of an open file.
-    Read {
-        inode: InodeId,
-        offset: u64,
-        length: u64,
-    },
-    Write {
-        inode: InodeId,
-        offset: u64,
-        length: u64,
-        tag: FileTag,
-    },
-    Append {
-        inode: InodeId,
-        length: u64,
-        tag: FileTag,
-    },
-    Truncate {
-        inode: InodeId,
-        size: u64,
-    },
-    Sync {
-        inode: InodeId,
-    },
+    Read { inode: InodeId, offset: u64, length: u64 },
+    /// Writes bytes, which all have this tag.
+    Write { inode: InodeId, offset: u64, length: u64, tag: FileTag },
+    /// Writes such bytes at the end of the file.
+    Append { inode: InodeId, length: u64, tag: FileTag },
+    /// Sets the size.
+    Truncate { inode: InodeId, size: u64 },
+    /// Makes what was written durable.
+    Sync { inode: InodeId },
     /// Requests an advisory lock on bytes.
-    Lock {
-        inode: InodeId,
-        owner: u64,
-        range: Range<u64>,
-        exclusive: bool,
-        waits: bool,
-    },
-    Unlock {
-        inode: InodeId,
-        owner: u64,
-        range: Range<u64>,
-    },
-    TestLock {
-        inode: InodeId,
-        owner: u64,
-        range: Range<u64>,
-        exclusive: bool,
-    },
+    Lock { inode: InodeId, owner: u64, range: Range<u64>, exclusive: bool, waits: bool },
+    /// Gives up the locks that the owner has on bytes.
+    Unlock { inode: InodeId, owner: u64, range: Range<u64> },
+    /// Whether another owner has a lock that conflicts.
+    TestLock { inode: InodeId, owner: u64, range: Range<u64>, exclusive: bool },
 }
 
 /// What a process was answered.

@@ -6,19 +6,12 @@ use braid_check::history::CELL_BYTES;
 /// The next operation of a client. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientOperation {
-    Read {
-        offset: u64,
-        length: u64,
-    },
-    Write {
-        offset: u64,
-        length: u64,
-    },
+    /// A hostread.
+    Read { offset: u64, length: u64 },
+    /// A hostwrite.
+    Write { offset: u64, length: u64 },
     /// A hostwrite of zeros.
-    Zero {
-        offset: u64,
-        length: u64,
-    },
+    Zero { offset: u64, length: u64 },
     /// A request for the allocated blocks.
     Allocation {
         /// The blocks in question.

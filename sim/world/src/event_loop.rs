@@ -67,21 +67,14 @@ impl<M, E> Node<M, E> {
 }
 
 enum Event<E> {
+    /// An event of no node.
     Outside(E),
     /// `life`: the only start of the node in which the event is valid, or any.
-    For {
-        node: u32,
-        life: Option<u64>,
-        event: E,
-    },
-    Wake {
-        node: u32,
-        life: u64,
-    },
+    For { node: u32, life: Option<u64>, event: E },
+    /// The node has a deadline.
+    Wake { node: u32, life: u64 },
     /// The first of the node's postponed events is due.
-    Resume {
-        node: u32,
-    },
+    Resume { node: u32 },
 }
 
 impl<M: Machine, E> Default for EventLoop<M, E> {

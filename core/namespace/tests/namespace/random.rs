@@ -12,27 +12,19 @@ use proptest::prelude::*;
 /// What happens. Inodes, blocks and cookies are chosen among those that exist then.
 #[derive(Clone, Debug)]
 enum Event {
+    /// A command of a host.
     Command(u32, FileCommand),
     /// Attaches blocks of the host, and sometimes one that is not.
-    Attach {
-        host: u32,
-        inode: InodeId,
-        at: u64,
-        picks: Vec<(usize, u64)>,
-        gap: u64,
-        foreign: bool,
-    },
-    GiveBack {
-        host: u32,
-        pick: usize,
-        most: u64,
-    },
-    Continue {
-        inode: InodeId,
-        most: u32,
-    },
+    Attach { host: u32, inode: InodeId, at: u64, picks: Vec<(usize, u64)>, gap: u64, foreign: bool },
+    /// A host gives back blocks that it has not attached.
+    GiveBack { host: u32, pick: usize, most: u64 },
+    /// A directory is listed in parts.
+    Continue { inode: InodeId, most: u32 },
+    /// An inode without a name is freed.
     Reclaim(usize),
+    /// A host is gone for good.
     DropHost(u32),
+    /// Whether few blocks are left.
     NearlyFull(bool),
 }
 

@@ -45,28 +45,15 @@ struct Work {
 #[derive(Clone, Debug)]
 enum Doing {
     /// Another operation creates a volume, after so many others.
-    Creating {
-        nested: Name,
-        number: usize,
-        tried: u32,
-    },
-    Deleting {
-        nested: Name,
-    },
-    Formatting {
-        volume: VolumeId,
-        writes: VecDeque<(u64, Bytes)>,
-        asked: Option<OpId>,
-        at: Time,
-        until: Time,
-    },
+    Creating { nested: Name, number: usize, tried: u32 },
+    /// Another operation deletes a volume.
+    Deleting { nested: Name },
+    /// A host writes what a new file system consists of.
+    Formatting { volume: VolumeId, writes: VecDeque<(u64, Bytes)>, asked: Option<OpId>, at: Time, until: Time },
+    /// A host has been asked something.
     Asking(OpId),
     /// A process takes over a shard, and releases it.
-    Examining {
-        node: NodeId,
-        shard: FileSystemId,
-        release: Option<OpId>,
-    },
+    Examining { node: NodeId, shard: FileSystemId, release: Option<OpId> },
 }
 
 /// What the processes of administrators do.

@@ -12,40 +12,21 @@ type Rows = (u64, bool, Vec<u16>, Option<(u64, u64)>);
 /// What happens next.
 #[derive(Clone, Debug)]
 enum Event {
-    Command {
-        kind: u8,
-        object: u8,
-        transaction: u64,
-        first: u64,
-        count: u64,
-    },
-    Execute {
-        transaction: u64,
-        first: u64,
-        sends: Vec<(u8, u64)>,
-        parity: Vec<Rows>,
-    },
-    Partial {
-        transaction: u64,
-        from: u16,
-        first: u64,
-        count: u64,
-    },
-    CommitRides {
-        transaction: u64,
-    },
-    Over {
-        transaction: u64,
-    },
-    Settled {
-        below: u64,
-    },
+    /// A host makes a request.
+    Command { kind: u8, object: u8, transaction: u64, first: u64, count: u64 },
+    /// A host has devices execute a write together.
+    Execute { transaction: u64, first: u64, sends: Vec<(u8, u64)>, parity: Vec<Rows> },
+    /// Another device sends its part of the parity.
+    Partial { transaction: u64, from: u16, first: u64, count: u64 },
+    /// A request of the host commits the transaction besides.
+    CommitRides { transaction: u64 },
+    /// A host is done with a transaction.
+    Over { transaction: u64 },
+    /// A host is done with all transactions below.
+    Settled { below: u64 },
     /// The store ends one of its operations. In the same step, a transaction may be resolved before.
-    Done {
-        which: prop::sample::Index,
-        fails: bool,
-        resolved: Option<u64>,
-    },
+    Done { which: prop::sample::Index, fails: bool, resolved: Option<u64> },
+    /// Nothing happens for a while.
     Silence,
 }
 
