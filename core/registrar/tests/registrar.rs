@@ -219,7 +219,7 @@ fn a_record_that_is_missing_is_not_taken_for_that_of_a_new_array() {
 }
 
 #[test]
-fn one_that_can_not_use_the_record_leaves_it_to_the_other() {
+fn a_candidate_that_can_not_use_the_record_leaves_it_to_the_other() {
     let mut world = World::new();
     world.pass(Duration::from_secs(10));
     let mut other = World::of([ArrayId([2; 16]), ARRAY]);
