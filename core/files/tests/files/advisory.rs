@@ -290,6 +290,15 @@ fn owners_of_a_mount_that_would_wait_in_a_circle_are_refused() {
 }
 
 #[test]
+fn a_lock_over_more_pieces_than_a_message_names_is_granted() {
+    let mut pair = Pair::new(20);
+    (0..600).for_each(|byte| assert_eq!(pair.lock(ONE, byte..byte + 1, Shared), Ok(())));
+    pair.ends(ONE, 1, 0..600, Exclusive, DONE);
+    assert_eq!(pair.lock(TWO, 599..600, Shared), Err(LOCKED));
+    pair.bench.unmount_all();
+}
+
+#[test]
 fn bytes_that_another_owner_got_meanwhile_are_not_granted_with_what_comes() {
     let mut pair = Pair::new(19);
     assert_eq!((pair.lock(ONE, 0..10, Exclusive), pair.lock(TWO, 10..20, Exclusive)), (Ok(()), Ok(())));

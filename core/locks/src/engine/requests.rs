@@ -141,9 +141,21 @@ impl LockEngine {
                 asked.extents.append(&mut asked.ahead);
             }
         }
-        let belongs = |other: LockName| other.host == name.host && asked.over.contains(&other.lock_id);
         let passes = asked.in_parts && asked.patience != Patience::InTurn;
-        let locked = if asked.over.is_empty() && !passes {
+        let is_alone = asked.over.is_empty() && !passes;
+        // A host keeps its own holders of parts apart, and may keep more of these than a message names.
+        let is_kept = |other: &LockName| {
+            other.host == name.host && self.held(*other).is_some_and(|held| held.in_parts && !held.lapses)
+        };
+        let mut kept = match asked.in_parts && !is_alone {
+            true => self.table.holders(asked.object, &asked.extents),
+            false => Vec::new(),
+        };
+        kept.retain(is_kept);
+        let belongs = |other: LockName| {
+            kept.binary_search(&other).is_ok() || (other.host == name.host && asked.over.contains(&other.lock_id))
+        };
+        let locked = if is_alone {
             self.table.lock(name, asked.object, &asked.extents)
         } else {
             self.table.lock_beside(name, asked.object, &asked.extents, belongs, passes)
