@@ -294,7 +294,7 @@ pub enum LockReply {
     GrantedRange { lock_id: u64, extents: Vec<LockExtent>, waited: bool },
     /// Unsolicited: other hosts want these extents, parts of which the host's locks cover. Give them back as soon as they are idle: all of it to a
     /// host that wants an exclusive lock, the exclusive right to one that wants to share. With `asks`, one of these is impatient: say at once
-    /// what is in use.
+    /// what is in use. Of a request that waits, and is in the way of others, no extents are named: a host that does not know it gives it back.
     Recall { wanted: Vec<LockPart>, asks: bool },
     /// The same, to each host of a *node group* (range-lock paper, section 3.1): some host of the group has locks that conflict with these extents.
     RecallGroup { object: ObjectId, extents: Vec<LockExtent> },

@@ -515,7 +515,8 @@ impl LockClient {
                 rest.push(LockPart { lock_id, extents: Vec::new() });
                 continue;
             };
-            if request.server != server || request.retention.width().is_none() {
+            // Nothing is wanted of one that waits at the server: it is only asked whether it is known here.
+            if request.server != server || request.retention.width().is_none() || extents.is_empty() {
                 continue;
             }
             let is_new = |extent: &LockExtent| !request.parts.recalled.contains(extent);

@@ -190,6 +190,9 @@ impl LockEngine {
                     self.timers.set(EngineTimer::Impatient(name), until);
                 }
                 self.want_back(now, &blockers, Some(name));
+                if asked.in_parts {
+                    self.name_again(now, name);
+                }
             }
         }
     }
@@ -385,11 +388,24 @@ impl LockEngine {
     /// lock. Or the host does not know the lock, which a late copy of a request brought about.
     pub(super) fn revoke_again(&mut self, now: Time, host: Generation) {
         let session = self.sessions.get_mut(&host).expect("the timer ends with the session");
-        session.wanted.retain(|lock_id| self.table.wanted(LockName { host, lock_id: *lock_id }));
+        let is_wanted = |lock_id: &u64| self.table.wanted(LockName { host, lock_id: *lock_id });
+        let waits = |lock_id: &u64| self.table.state(LockName { host, lock_id: *lock_id }) == Some(LockState::Waiting);
+        session.wanted.retain(|lock_id| waits(lock_id) || is_wanted(lock_id));
         if !session.wanted.is_empty() {
             self.timers.set(EngineTimer::Revoke(host), now.after(self.settings.resend_min));
-            let lock_ids = session.wanted.iter().copied().collect();
+            // Upgrades have others refused.
+            let is_named = |lock_id: &u64| is_wanted(lock_id) || session.lock_ids[lock_id].upgrades;
+            let lock_ids = session.wanted.iter().copied().filter(is_named).collect();
             self.revoke(host, lock_ids);
+        }
+    }
+
+    /// A request of parts waits. If it is in the way of others, its host is asked for it again and again: a late copy of one that has ended
+    /// is given back then.
+    fn name_again(&mut self, now: Time, LockName { host, lock_id }: LockName) {
+        self.sessions.get_mut(&host).expect("it has asked").wanted.insert(lock_id);
+        if self.timers.deadline_of(EngineTimer::Revoke(host)).is_none() {
+            self.timers.set(EngineTimer::Revoke(host), now.after(self.settings.resend_min));
         }
     }
 
@@ -404,7 +420,9 @@ impl LockEngine {
             self.events.push_back(EngineEvent::Revoke { host, lock_ids: whole });
         }
         let part = |lock_id| {
-            let wanted = self.table.wanted_extents(LockName { host, lock_id });
+            let name = LockName { host, lock_id };
+            // Of one that waits, nothing is wanted back yet.
+            let wanted = if self.is_held(name) { self.table.wanted_extents(name) } else { Vec::new() };
             let extents = wanted.into_iter().map(|(_, extent)| extent).take(LOCK_PART_EXTENTS_MAX);
             LockPart { lock_id, extents: extents.collect() }
         };
@@ -413,7 +431,9 @@ impl LockEngine {
             wanted.into_iter().any(|(by, _)| self.is_impatient(by))
         };
         let asks = in_parts.iter().any(is_asked);
-        let parts: Vec<_> = in_parts.into_iter().map(part).filter(|part| !part.extents.is_empty()).collect();
+        let is_told =
+            |part: &LockPart| !part.extents.is_empty() || !self.is_held(LockName { host, lock_id: part.lock_id });
+        let parts: Vec<_> = in_parts.into_iter().map(part).filter(is_told).collect();
         if !parts.is_empty() {
             self.events.push_back(EngineEvent::Recall { host, wanted: parts, asks });
         }

@@ -415,7 +415,7 @@ fn locks_of_ranges_are_widened_recalled_in_parts_and_promoted_while_they_are_hel
         ("a4 X 200 4 parts 0 over a3", "a4 waits, recall b3: X 200 4"),
         ("b4 X 200 4 parts 0 over b3", "b4 waits"),
         ("pass 499", ""),
-        ("pass 1", "recall b3: X 200 4"),
+        ("pass 1", "recall a4: , recall b3: X 200 4"),
         ("shrink b3", "a4 X 200 4 at last, recall a4: X 200 4"),
         ("pass 500", "recall a3: X 200 4, a4: X 200 4"),
         ("shrink a3", ""),
@@ -427,6 +427,24 @@ fn locks_of_ranges_are_widened_recalled_in_parts_and_promoted_while_they_are_hel
         ("c5 X 300 4 parts 0", "c5 waits"),
         ("back a6", ""),
         ("pass 500", "recall a5: X 300 4, recall b5: X 300 4"),
+    ]);
+}
+
+#[test]
+fn what_waits_and_is_in_the_way_is_named_to_its_host_which_may_not_know_it() {
+    tell(&[
+        ("a1 X 0 8 parts 0", "a1 X 0 8"),
+        ("b1 X 0 8 parts 0", "b1 waits, recall a1: X 0 8"),
+        ("pass 500", "recall a1: X 0 8"),
+        ("c1 X 4 1 parts 0", "c1 waits"),
+        ("pass 500", "recall a1: X 0 8 X 4 1, recall b1: "),
+        ("back b1", ""),
+        ("shrink a1", "c1 X 4 1 at last"),
+        // One that upgrades is in the way of others before they wait.
+        ("a2 S 20 8 parts 0", "a2 S 20 8"),
+        ("b2 S 20 8 parts 0", "b2 S 20 8"),
+        ("b3 X 20 8 parts 0 upgrades over b2", "b3 waits, recall a2: X 20 8"),
+        ("pass 500", "recall a2: X 20 8, recall b3: "),
     ]);
 }
 

@@ -229,6 +229,20 @@ fn sequences_and_strides_are_foreseen_until_another_host_wants_some_of_it() {
 }
 
 #[test]
+fn a_request_that_waits_stays_when_its_server_asks_for_it_and_one_that_is_unknown_is_given_back() {
+    let mut owner = Owner::new();
+    let range = extents(LockMode::Exclusive, &[(0, 8)]);
+    let wanted = Wanted::new(OBJECT, range.clone(), Retention::CachedInParts { width: 0 });
+    owner.does(|client, cx| client.of_part(FILES).acquire(cx, 1, wanted));
+    let unknown = LockPart { lock_id: 99, extents: Vec::new() };
+    let wanted = vec![LockPart { lock_id: owner.last, extents: Vec::new() }, unknown.clone()];
+    owner.hears(LockReply::Recall { wanted, asks: false });
+    assert_eq!(owner.sent, [LockCommand::Shrink { rest: vec![unknown], in_use: Vec::new() }]);
+    owner.hears(LockReply::GrantedRange { lock_id: owner.last, extents: range.clone(), waited: true });
+    assert!(owner.told(FILES).contains(&Event::Granted { holder: 1 }));
+}
+
+#[test]
 fn late_answers_do_not_prolong_the_time_for_which_a_server_is_trusted() {
     let mut owner = Owner::new();
     let [lock_id] = owner.does(|client, cx| client.of_part(PAGES).acquire(cx, 1, wanted()))[..] else { panic!() };
