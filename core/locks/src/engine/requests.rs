@@ -422,7 +422,10 @@ impl LockEngine {
         let part = |lock_id| {
             let name = LockName { host, lock_id };
             // Of one that waits, nothing is wanted back yet.
-            let wanted = if self.is_held(name) { self.table.wanted_extents(name) } else { Vec::new() };
+            let mut wanted = if self.is_held(name) { self.table.wanted_extents(name) } else { Vec::new() };
+            if wanted.len() > LOCK_PART_EXTENTS_MAX {
+                wanted.sort_by_cached_key(|(by, _)| !self.is_impatient(*by));
+            }
             let extents = wanted.into_iter().map(|(_, extent)| extent).take(LOCK_PART_EXTENTS_MAX);
             LockPart { lock_id, extents: extents.collect() }
         };

@@ -10,7 +10,7 @@ use crate::bench::*;
 use braid_base::Callbacks;
 use braid_locks::LockEngine;
 use braid_locks::engine::{Acceptance, EngineEvent, EngineTimer};
-use braid_locks::sessions::{LockDetails, LockName};
+use braid_locks::sessions::{FenceState, LockDetails, LockName};
 
 const HOSTS: [(&str, Generation); 5] =
     [("a", ONE), ("b", TWO), ("c", THREE), ("d", Generation(ONE.0 + 8)), ("own", LockEngine::OWN)];
@@ -446,6 +446,25 @@ fn what_waits_and_is_in_the_way_is_named_to_its_host_which_may_not_know_it() {
         ("b3 X 20 8 parts 0 upgrades over b2", "b3 waits, recall a2: X 20 8"),
         ("pass 500", "recall a2: X 20 8, recall b3: "),
     ]);
+}
+
+#[test]
+fn of_many_extents_that_are_wanted_those_of_requests_that_do_not_wait_are_named_first() {
+    let mut engine = LockEngine::new(settings(), false, None);
+    engine.recover(Time(0), HOSTS[..3].iter().map(|(_, host)| (*host, FenceState::Served)));
+    HOSTS[..3].iter().for_each(|(_, host)| assert!(engine.complete(*host)));
+    let mut ask = |host, lock_id, range, patience| {
+        let asked = LockDetails::whole(OBJECT, extents(Exclusive, &[range]), LockTerm::Cached);
+        let asked = LockDetails { in_parts: true, patience, ..asked };
+        assert_eq!(engine.ask(Time(0), LockName { host, lock_id }, asked, true), Acceptance::Accepted);
+        std::iter::from_fn(|| engine.pop_event()).last()
+    };
+    ask(ONE, 1, (0, 200), Patience::InTurn);
+    (0..70).for_each(|block| drop(ask(TWO, block, (block, 1), Patience::InTurn)));
+    match ask(THREE, 1, (150, 1), Patience::Impatient) {
+        Some(EngineEvent::Recall { wanted, asks: true, .. }) => assert_eq!(wanted[0].extents[0].range.start, 150),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
