@@ -375,8 +375,13 @@ impl LockEngine {
         let wanted: BTreeSet<_> = names.iter().flat_map(|name| self.table.wanted_extents(*name)).collect();
         let served = |session: &Session| session.fence_state == FenceState::Served;
         for (host, _) in self.sessions.iter().filter(|(host, session)| mask & bit(**host) != 0 && served(session)) {
-            let by_others = wanted.iter().filter(|(name, _)| name.host != *host).map(|(_, extent)| *extent);
-            let extents: BTreeSet<_> = by_others.collect();
+            // What this host promotes it keeps until those that come after it have their turn.
+            let is_behind = |by: LockName, extent: LockExtent| {
+                let held = self.table.holders(object, &[extent]).into_iter().filter(|held| held.host == *host);
+                held.into_iter().any(|held| self.table.is_behind_promotion(by, held))
+            };
+            let by_others = wanted.iter().filter(|(by, extent)| by.host != *host && !is_behind(*by, *extent));
+            let extents: BTreeSet<_> = by_others.map(|(_, extent)| *extent).collect();
             let extents: Vec<_> = extents.into_iter().take(LOCK_PART_EXTENTS_MAX).collect();
             if !extents.is_empty() {
                 self.events.push_back(EngineEvent::RecallGroup { host: *host, object, extents });

@@ -487,6 +487,12 @@ fn in_group_mode_all_hosts_of_the_holders_groups_are_called_on_and_later_the_hol
             ("shrink c1", ""),
             ("shrink d1", "a2 X 20 4 at last, recall a: X 20 5 X 20 6, recall d: X 20 6"),
             ("shrink a2", "d2 X 20 5 at last, recall a: X 20 6, recall d: X 20 6"),
+            // The first that promotes keeps what it has, though another host of those that are called on gives it up.
+            ("a4 S 60 4 parts 0", "a4 S 60 4"),
+            ("b2 S 60 4 parts 0", "b2 S 60 4"),
+            ("c4 S 60 4 parts 0", "c4 S 60 4"),
+            ("b3 X 60 4 parts 0 over b2", "b3 waits, recall a: X 60 4, recall c: X 60 4, recall d: X 60 4"),
+            ("c5 X 60 5 parts 0 over c4", "c5 waits, recall a: X 60 4 X 60 5, recall d: X 60 4 X 60 5"),
             // Locks that are not called back in parts are revoked by their names.
             ("a3 X 40 8 cached", "a3"),
             ("c3 X 40 8 cached", "c3 waits, revoke a[3]"),
