@@ -52,7 +52,7 @@ impl LockClient {
     ) {
         let held = &self.holders[&holder];
         let (object, retention, mut over) = (held.object, held.retention, Vec::new());
-        if retention == Retention::Cached {
+        if matches!(retention, Retention::Cached | Retention::Leased) {
             self.drop_conflicting(server, object, &extents);
         } else if retention.caches() {
             if self.requests.len() >= cx.settings.lock_extents_max / KEPT_SHARE {

@@ -240,6 +240,12 @@ fn a_request_that_waits_stays_when_its_server_asks_for_it_and_one_that_is_unknow
     assert_eq!(owner.sent, [LockCommand::Shrink { rest: vec![unknown], in_use: Vec::new() }]);
     owner.hears(LockReply::GrantedRange { lock_id: owner.last, extents: range.clone(), waited: true });
     assert!(owner.told(FILES).contains(&Event::Granted { holder: 1 }));
+    // What the host itself keeps is in the way of no lease.
+    owner.does(|client, cx| client.of_part(FILES).release(cx, 1));
+    assert_eq!(owner.client.held().count(), 1);
+    let lease = extents(LockMode::Shared, &[(2, 1)]);
+    owner.does(|client, cx| client.of_part(FILES).acquire(cx, 2, Wanted::new(OBJECT, lease, Retention::Leased)));
+    assert_eq!(owner.client.held().count(), 0);
 }
 
 #[test]
