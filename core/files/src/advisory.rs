@@ -122,6 +122,14 @@ impl AdvisoryLocks {
         self.cancel(now, locks, |request| ops.contains(&request.op));
     }
 
+    /// The last open file of an inode is closed: its locks are released, also those that were requested while it was being closed.
+    pub fn end_inode(&mut self, now: Now, locks: &mut RangeLocks, inode: InodeId) {
+        self.cancel(now, locks, |request| request.place.1 == inode);
+        for place in self.owners.keys().filter(|place| place.1 == inode).copied().collect::<Vec<_>>() {
+            self.unlock(now, locks, place, BlockRange::new(0, limits::FILE_BYTES_MAX));
+        }
+    }
+
     /// The file system is being unmounted: all locks are released.
     pub fn end_all(&mut self, now: Now, locks: &mut RangeLocks, error: &HostError) {
         self.holders.keys().for_each(|holder| locks.release(now, ADVISORY, *holder));

@@ -105,8 +105,16 @@ impl ShardClient {
                 self.advisory.begin(now, &mut self.locks, &self.files.handles, op, request);
             }
             request => {
+                let closed = match request {
+                    FilesRequest::Close { handle } => self.files.handles.inode(handle),
+                    _ => None,
+                };
                 let (operations, mut parts) = self.files.lend(now, &mut self.link, &mut self.locks);
                 operations.begin(&mut parts, op, request);
+                if let Some(inode) = closed.filter(|inode| !self.files.handles.is_open(*inode)) {
+                    self.advisory.end_inode(now, &mut self.locks, inode);
+                    self.locks.forget_bytes(now, inode);
+                }
             }
         }
     }

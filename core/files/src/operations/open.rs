@@ -59,9 +59,6 @@ impl CloseTask {
         }
         let is_open = parts.handles.is_open(self.inode);
         parts.inodes.set_open(parts.now, parts.locks, parts.link, self.inode, is_open);
-        if !is_open {
-            parts.locks.forget_bytes(parts.now, self.inode);
-        }
         Step::Done(FilesSuccess::Done)
     }
 }

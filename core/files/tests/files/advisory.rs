@@ -299,6 +299,18 @@ fn a_lock_over_more_pieces_than_a_message_names_is_granted() {
 }
 
 #[test]
+fn the_last_close_ends_waits_and_locks_of_all_owners() {
+    let mut pair = Pair::new(24);
+    assert_eq!(pair.lock(ONE, 0..10, Exclusive), Ok(()));
+    let waits = pair.waits(ONE, 2, 5..6, Exclusive);
+    let handle = pair.handles[&ONE];
+    assert_eq!(pair.bench.call(ONE, FilesRequest::Close { handle }), Ok(FilesSuccess::Done));
+    assert_eq!(pair.soon(waits), Some(Err(HostError::Abandoned)));
+    assert_eq!(pair.lock(TWO, 0..10, Exclusive), Ok(()));
+    pair.bench.unmount_all();
+}
+
+#[test]
 fn bytes_that_another_owner_got_meanwhile_are_not_granted_with_what_comes() {
     let mut pair = Pair::new(19);
     assert_eq!((pair.lock(ONE, 0..10, Exclusive), pair.lock(TWO, 10..20, Exclusive)), (Ok(()), Ok(())));
