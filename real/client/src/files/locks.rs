@@ -97,7 +97,7 @@ impl File {
         wait: bool,
     ) -> Result<FilesRequest, FilesError> {
         check(&range)?;
-        self.open.note_owner(owner);
+        self.open.note_owner(owner)?;
         let (handle, owner) = (self.open.handle, AdvisoryOwner(owner.0));
         Ok(FilesRequest::Lock { handle, owner, range, mode: mode(kind), wait })
     }

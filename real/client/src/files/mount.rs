@@ -123,17 +123,25 @@ impl Mount {
 }
 
 impl OpenFile {
-    /// Notes that this owner may have locks through the open file.
-    pub fn note_owner(&self, owner: LockOwner) {
-        self.owners().insert(owner);
+    /// Notes that this owner may have locks through the open file, unless that is closed.
+    pub fn note_owner(&self, owner: LockOwner) -> Result<(), FilesError> {
+        let mut owners = self.owners();
+        if self.is_closed.load(Ordering::SeqCst) {
+            return Err(FilesError::NotOpen);
+        }
+        owners.insert(owner);
+        Ok(())
     }
 
     /// Releases the locks, and closes the file. Only the first call has an effect.
     pub async fn close(&self) -> Result<(), FilesError> {
-        if self.is_closed.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
-        let owners = std::mem::take(&mut *self.owners());
+        let owners = {
+            let mut owners = self.owners();
+            if self.is_closed.swap(true, Ordering::SeqCst) {
+                return Ok(());
+            }
+            std::mem::take(&mut *owners)
+        };
         close(&self.mount, self.handle, owners).await
     }
 
