@@ -253,7 +253,8 @@ impl Serving<'_> {
                 // Who sees that the file is closed sees the time of its last write. The bytes themselves are durable.
                 let _ = fs.sync(by, file).await;
                 self.owners.remove(file, owner);
-                done(fs.release_owner(by, file, owner).await)?
+                // Another thread may wait for a lock still: as on Linux, that wait goes on.
+                done(fs.unlock(by, (file, owner, LockRange::Bytes(0..limits::FILE_BYTES_MAX))).await)?
             }
             Operation::Release(handle) => {
                 let file = OpenFile(handle);
