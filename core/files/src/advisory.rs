@@ -351,11 +351,20 @@ impl AdvisoryLocks {
             self.done(op, FilesSuccess::Tested { is_locked: false });
             return Vec::new();
         }
+        let is_first = !self.has_something(place.0);
         let own = self.owners.entry(place).or_default();
         let cut = own.lock(wanted, by.map(|holder| (holder, missing)));
         self.keep(now, locks, place, cut);
         self.done(op, FilesSuccess::Done);
-        self.outdated(now, locks, place)
+        let mut again = self.outdated(now, locks, place);
+        if is_first {
+            // They wait in turn, and pass others from now on.
+            let waits = |request: &Request| request.place.0 == place.0 && request.kind == Kind::Lock { waits: true };
+            let in_turn = self.waiting.iter().filter(|(_, request)| waits(request)).map(|(holder, _)| *holder);
+            let in_turn = in_turn.collect();
+            again.extend(self.take_back(now, locks, in_turn));
+        }
+        again
     }
 
     fn on_denied(&mut self, request: &Request, refusal: LockRefusal) {

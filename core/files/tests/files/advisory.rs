@@ -221,6 +221,8 @@ fn locks_with_too_many_gaps_and_owners_with_too_many_pieces_are_refused() {
 fn a_lock_makes_other_requests_of_its_owner_ask_again_only_if_they_overlap() {
     let mut pair = Pair::new(14);
     assert_eq!(pair.lock(TWO, 0..10, Exclusive), Ok(()));
+    // From its first lock on, the owner passes others that wait.
+    assert_eq!(pair.lock(ONE, 15..16, Exclusive), Ok(()));
     let [near, far] = [0..5, 8..9].map(|range| pair.waits(ONE, 1, range, Exclusive));
     let before = pair.asked();
     (1..10).for_each(|round| assert_eq!(pair.lock(ONE, 20 * round..20 * round + 1, Exclusive), Ok(())));
@@ -295,6 +297,17 @@ fn a_lock_over_more_pieces_than_a_message_names_is_granted() {
     (0..600).for_each(|byte| assert_eq!(pair.lock(ONE, byte..byte + 1, Shared), Ok(())));
     pair.ends(ONE, 1, 0..600, Exclusive, DONE);
     assert_eq!(pair.lock(TWO, 599..600, Shared), Err(LOCKED));
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn an_owner_that_gets_its_first_lock_passes_from_then_on() {
+    let mut pair = Pair::new(22);
+    assert_eq!(pair.lock(Generation(3), 15..16, Exclusive), Ok(()));
+    let first = pair.waits(TWO, 1, 0..20, Exclusive);
+    let behind = pair.waits(ONE, 2, 5..6, Exclusive);
+    pair.ends(ONE, 2, 30..31, Exclusive, DONE);
+    assert_eq!((pair.soon(first), pair.soon(behind)), (None, Some(DONE)));
     pair.bench.unmount_all();
 }
 
