@@ -100,11 +100,7 @@ impl AdvisoryLocks {
                 };
                 self.go_on(now, locks, next);
             }
-            Event::Delayed { holder } if self.is_deadlock(now, locks, holder) => {
-                for request in self.take_back(now, locks, vec![holder]) {
-                    self.ended.push((request.op, Err(HostError::Files(FilesError::Deadlock))));
-                }
-            }
+            Event::Delayed { holder } => self.refuse_deadlock(now, locks, holder),
             Event::Denied { holder, refusal } => {
                 self.release(now, locks, holder);
                 if let Some(request) = self.waiting.remove(&holder) {
@@ -112,7 +108,7 @@ impl AdvisoryLocks {
                 }
             }
             Event::Lost { .. } => return false,
-            Event::Delayed { .. } | Event::Revoked { .. } => {}
+            Event::Revoked { .. } => {}
         }
         true
     }
@@ -323,6 +319,25 @@ impl AdvisoryLocks {
         owner.is_some() && locks.rivals(now, holder).iter().any(|rival| self.holders.get(rival) != owner)
     }
 
+    /// Refuses a request that would wait in a circle.
+    fn refuse_deadlock(&mut self, now: Now, locks: &mut RangeLocks, holder: u64) {
+        if self.is_deadlock(now, locks, holder) {
+            let refused = self.take_back(now, locks, vec![holder]).into_iter();
+            self.ended.extend(refused.map(|request| (request.op, Err(HostError::Files(FilesError::Deadlock)))));
+        }
+    }
+
+    /// An owner was granted a lock. If another request of it waits, those that have to wait for the lock may close a circle.
+    fn refuse_circles(&mut self, now: Now, locks: &mut RangeLocks, owner: AdvisoryOwner, granted: u64) {
+        if self.waiting.values().any(|request| request.place.0 == owner) {
+            for holder in self.waiting.keys().copied().collect::<Vec<_>>() {
+                if locks.rivals(now, holder).contains(&granted) {
+                    self.refuse_deadlock(now, locks, holder);
+                }
+            }
+        }
+    }
+
     /// True if a request waits for owners of this host that wait for its own, perhaps through others.
     fn is_deadlock(&self, now: Now, locks: &mut RangeLocks, holder: u64) -> bool {
         let waits = |request: &Request| request.kind == Kind::Lock { waits: true };
@@ -356,6 +371,7 @@ impl AdvisoryLocks {
         let cut = own.lock(wanted, by.map(|holder| (holder, missing)));
         self.keep(now, locks, place, cut);
         self.done(op, FilesSuccess::Done);
+        by.into_iter().for_each(|holder| self.refuse_circles(now, locks, place.0, holder));
         let mut again = self.outdated(now, locks, place);
         if is_first {
             // They wait in turn, and pass others from now on.

@@ -312,6 +312,20 @@ fn an_owner_that_gets_its_first_lock_passes_from_then_on() {
 }
 
 #[test]
+fn a_circle_that_a_grant_closes_is_a_deadlock() {
+    let mut pair = Pair::new(23);
+    for (owner, byte) in [(1, 9), (2, 0), (3, 5)] {
+        pair.ends(ONE, owner, byte..byte + 1, Exclusive, DONE);
+    }
+    let [waits, granted, refused] =
+        [(1, 0), (1, 5), (2, 5)].map(|(owner, byte)| pair.waits(ONE, owner, byte..byte + 1, Exclusive));
+    pair.unlock_of(ONE, 3, 5..6);
+    let outcomes = [waits, granted, refused].map(|op| pair.soon(op));
+    assert_eq!(outcomes, [None, Some(DONE), Some(Err(DEADLOCK))]);
+    pair.bench.unmount_all();
+}
+
+#[test]
 fn the_last_close_ends_waits_and_locks_of_all_owners() {
     let mut pair = Pair::new(24);
     assert_eq!(pair.lock(ONE, 0..10, Exclusive), Ok(()));
