@@ -39,6 +39,8 @@ type Place = (AdvisoryOwner, InodeId);
 
 /// The most pieces that one owner locks of one file: looking for what is missing among them takes a moment at most.
 const PIECES_MAX: usize = 4_096;
+/// The same, if pieces that could be joined count each.
+const LOCKED_MAX: usize = 4 * PIECES_MAX;
 /// The byte that stands for the whole file, for `flock`.
 const FILE_LOCK: u64 = limits::FILE_BYTES_MAX - 1;
 
@@ -184,7 +186,7 @@ impl AdvisoryLocks {
             }
             FilesRequest::Unlock { handle, owner, range } => {
                 let (place, range) = (place(handle, owner)?, bytes(&range)?);
-                let is_cut = |own: &OwnerLocks| own.len() >= PIECES_MAX && own.is_cut_by(range);
+                let is_cut = |own: &OwnerLocks| own.len() >= PIECES_MAX && own.pieces_without(range) > PIECES_MAX;
                 if self.owners.get(&place).is_some_and(is_cut) {
                     return Err(too_many());
                 }
@@ -214,11 +216,14 @@ impl AdvisoryLocks {
         kind: Kind,
     ) -> Result<(), HostError> {
         let count: usize = self.owners.values().map(OwnerLocks::len).sum();
-        let is_in_pieces = self.owners.get(&place).is_some_and(|own| own.len() >= PIECES_MAX);
-        if is_in_pieces || count + self.waiting.len() >= limits::ADVISORY_LOCKS_MAX {
+        let wanted = advisory_extent(range, mode);
+        let is_in_pieces = |own: &OwnerLocks| {
+            own.len() >= PIECES_MAX && (own.len() >= LOCKED_MAX || own.pieces_with(wanted) > PIECES_MAX)
+        };
+        let is_full = count + self.waiting.len() >= limits::ADVISORY_LOCKS_MAX;
+        if is_full || self.owners.get(&place).is_some_and(is_in_pieces) {
             return Err(too_many());
         }
-        let wanted = advisory_extent(range, mode);
         if range.start == FILE_LOCK && kind == (Kind::Lock { waits: true }) {
             // As `flock` does: of two that have it shared and want it exclusively, neither is refused.
             let cut = self.owners.get_mut(&place).map(|own| own.cut_weak(wanted));

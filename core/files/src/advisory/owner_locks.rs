@@ -57,10 +57,25 @@ impl OwnerLocks {
         self.by_holder.values().map(Vec::len).sum()
     }
 
-    /// True if an extent has more pieces once a range is unlocked.
-    pub fn is_cut_by(&self, range: BlockRange) -> bool {
-        let is_cut = |extent: &LockExtent| extent.range.start < range.start && range.end() < extent.range.end();
-        self.all().any(is_cut)
+    /// The number of pieces once an extent is locked.
+    pub fn pieces_with(&self, extent: LockExtent) -> usize {
+        let mut after = self.clone();
+        after.lock(extent, Some((u64::MAX, self.missing(extent))));
+        after.pieces()
+    }
+
+    /// The number of pieces once a range is unlocked.
+    pub fn pieces_without(&self, range: BlockRange) -> usize {
+        let mut after = self.clone();
+        after.unlock(range);
+        after.pieces()
+    }
+
+    /// The number of extents, if adjacent ones of one mode are joined.
+    fn pieces(&self) -> usize {
+        let mut all: Vec<_> = self.all().collect();
+        all.sort_unstable_by_key(|extent| extent.range.start);
+        all.chunk_by(|one, next| one.mode == next.mode && one.range.end() == next.range.start).count()
     }
 
     pub fn is_empty(&self) -> bool {
