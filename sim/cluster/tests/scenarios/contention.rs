@@ -86,7 +86,7 @@ fn locks_of_two_servers_at_once_starve_no_transaction_though_there_are_deadlocks
 fn cached_locks_starve_no_transaction_and_make_no_deadlock() {
     let sum = nobody_starves(Ordering::CallbackLock, Acquisition::Ordered, Duration::from_millis(200));
     assert_eq!((sum.hosts.restarts, sum.hosts.retries), (0, 0), "{sum}");
-    assert!(sum.hosts.lock_hits > 50 && sum.hosts.revocations > 500, "{sum}");
+    assert!(sum.hosts.lock_hits > 20 && sum.hosts.revocations > 500, "{sum}");
 }
 
 #[test]
