@@ -2,13 +2,12 @@
 //! effect late.
 
 mod changes;
-mod device_changes;
+mod devices;
 mod effects;
 mod exploration;
 mod file_system_creations;
 mod file_systems;
 mod migrations;
-mod replacements;
 mod volume_lifecycle;
 mod world;
 

@@ -1,5 +1,5 @@
-//! Devices that are added and removed: a small world with a store, leases, the monitor, administrators, and whoever completes what they
-//! have begun.
+//! Devices that are added and removed, and disks that are replaced: a small world with a store, leases, the monitor, administrators, and
+//! whoever completes what they have begun.
 
 use super::exploration::*;
 use crate::*;
@@ -8,6 +8,8 @@ use braid_wire::{AdminError, Administration};
 
 const DEVICE: DeviceId = DeviceId(3);
 const DISK: DiskId = DiskId(1);
+/// The disk that replaces it.
+const NEW: DiskId = DiskId(2);
 const FIRST: Generation = Generation(10);
 const SECOND: Generation = Generation(11);
 /// Completes what others have begun, and stays.
@@ -22,6 +24,8 @@ struct DeviceWorld {
     leases: BTreeMap<Generation, Lease>,
     monitor: Monitor,
     administrators: Administrators,
+    /// A replacement that another administrator may begin.
+    next: Option<Replacement>,
     /// The requests that administrators have sent to the monitor so far.
     tickets: u64,
     budget: Budget,
@@ -55,11 +59,13 @@ enum Event {
     Silence(Generation),
     Settle,
     CreateVolume,
+    Replace,
 }
 
 /// Administrators do not wait for each other, or for the device, for long.
 fn timing() -> Timing {
-    Timing { device: Duration::ZERO, turn: Duration::from_millis(50), ..Timing::default() }
+    let short = Duration::from_millis(50);
+    Timing { device: Duration::ZERO, steady: short, turn: short, ..Timing::default() }
 }
 
 fn adding(own: Generation) -> DeviceChange {
@@ -68,6 +74,10 @@ fn adding(own: Generation) -> DeviceChange {
 
 fn removing(own: Generation) -> DeviceChange {
     DeviceChange::removing(own, DEVICE, timing())
+}
+
+fn replacement(disk: DiskId, until_rebuilt: bool) -> Replacement {
+    Replacement::of(DEVICE, NextDisk { disk, blocks: 9, is_spare: false, lose: false, until_rebuilt }, timing())
 }
 
 impl DeviceWorld {
@@ -85,6 +95,13 @@ impl DeviceWorld {
         world
     }
 
+    /// A world in which it replaces the disk, and another one may do it after that, or meanwhile.
+    fn of_replacement(until_rebuilt: bool, next: Option<Replacement>, budget: Budget) -> DeviceWorld {
+        let mut world = DeviceWorld { next, ..DeviceWorld::new(Some(DeviceState::Ready), budget) };
+        world.start(FIRST, replacement(NEW, until_rebuilt));
+        world
+    }
+
     fn new(state: Option<DeviceState>, budget: Budget) -> DeviceWorld {
         DeviceWorld {
             version: Version(1),
@@ -94,12 +111,13 @@ impl DeviceWorld {
             leases: BTreeMap::new(),
             monitor: Monitor { member: state.map(|_| DISK), ..Monitor::default() },
             administrators: Administrators::with(budget.lost, 0, budget.deaths),
+            next: None,
             tickets: 0,
             budget,
         }
     }
 
-    fn start(&mut self, own: Generation, operation: DeviceChange) {
+    fn start(&mut self, own: Generation, operation: impl Into<Operation>) {
         self.leases.entry(own).or_default();
         self.begin(own, operation);
     }
@@ -154,7 +172,7 @@ impl Monitor {
         *answered = ticket;
         if self.refusals > 0 {
             self.refusals -= 1;
-            return Answer::Refused(AdminError::TooManyChanges);
+            return Answer::Refused(AdminError::NeedsOthers { others: vec![DeviceId(1)] });
         }
         match request {
             Administration::AddDevice { disk, .. } => match self.member {
@@ -162,6 +180,7 @@ impl Monitor {
                 _ => self.member = Some(disk),
             },
             Administration::RemoveDevice { .. } => self.member = None,
+            Administration::Replace { disk, .. } => self.member = Some(disk),
             other => panic!("{other:?}"),
         }
         Answer::Yes
@@ -188,6 +207,7 @@ impl Administered for DeviceWorld {
         if self.budget.volumes > 0 && is_ready {
             events.push(Event::CreateVolume);
         }
+        events.extend(self.next.is_some().then_some(Event::Replace));
         events
     }
 
@@ -206,14 +226,22 @@ impl Administered for DeviceWorld {
                 self.has_volume = true;
                 self.version = Version(self.version.0 + 1);
             }
+            Event::Replace => {
+                let next = self.next.take().expect("it may begin");
+                self.start(SECOND, next);
+            }
         }
     }
 
     fn perform(&mut self, own: Generation, asked: &Asked) -> Answer {
         match &asked.question {
             Question::Store(command) => self.on_command(command),
-            Question::RunsOn { disk, .. } if self.monitor.member == Some(*disk) => Answer::Yes,
-            Question::RunsOn { .. } => Answer::No,
+            Question::AreIn { .. } => Answer::AllIn(Epoch(1)),
+            Question::RunsOn { disk, .. } => match self.monitor.member {
+                None => Answer::No,
+                Some(member) if member == *disk => Answer::Yes,
+                Some(_) => Answer::Superseded,
+            },
             Question::Fence(Fence { below, except }) => {
                 let all = (0..below.0).map(Generation);
                 self.monitor.fenced.extend(all.filter(|host| !except.contains(host)));
@@ -225,15 +253,15 @@ impl Administered for DeviceWorld {
     }
 
     fn may_be_lost(question: &Question) -> bool {
+        matches!(question, Question::Store(Command::ReadDevice)) || DeviceWorld::outlives(question)
+    }
+
+    fn outlives(question: &Question) -> bool {
         match question {
             Question::Store(command) => matches!(command, Command::ReplaceDevice { .. } | Command::RemoveDevice { .. }),
             Question::Administer { .. } | Question::Fence(_) => true,
             _ => false,
         }
-    }
-
-    fn outlives(question: &Question) -> bool {
-        DeviceWorld::may_be_lost(question)
     }
 
     /// The requests to the monitor so far.
@@ -260,6 +288,10 @@ impl Administered for DeviceWorld {
             Some(_) => {}
         }
         assert!(is_member || !self.has_volume, "a volume lies on a device that was removed: {self:#?}");
+        if let (Some(record), Some(member)) = (&self.record, self.monitor.member) {
+            let is_known = record.disk == Some(member) || record.others.contains(&member);
+            assert!(is_known, "the store does not know the disk that fills the slot: {self:#?}");
+        }
     }
 }
 
@@ -276,6 +308,12 @@ fn explored_ends(world: DeviceWorld, expected: &[&str]) -> BTreeSet<String> {
     ends
 }
 
+/// An addition, and a removal during which a volume may be created, with such failures.
+fn both_end_with(budget: Budget, expected: &[&str]) {
+    explored_ends(DeviceWorld::of_addition(budget), expected);
+    explored_ends(DeviceWorld::of_removal(Budget { volumes: 1, ..budget }), expected);
+}
+
 #[test]
 fn a_device_is_added() {
     let ends = explored_ends(DeviceWorld::of_addition(Budget { settlers: 0, ..QUIET }), &["Ok(Changed)"]);
@@ -284,33 +322,20 @@ fn a_device_is_added() {
 }
 
 #[test]
-fn an_addition_with_lost_and_late_answers_is_completed() {
-    let budget = Budget { lost: 2, settlers: 2, ..QUIET };
-    explored_ends(DeviceWorld::of_addition(budget), &["Ok(Changed)", "Err(Question"]);
-}
-
-#[test]
-fn an_addition_whose_administrator_dies_or_is_suspended_is_completed() {
-    let budget = Budget { deaths: 1, settlers: 2, ..QUIET };
-    explored_ends(DeviceWorld::of_addition(budget), &["Ok(Changed)", "Ok(Nothing)"]);
-    let budget = Budget { silences: 1, lost: 1, ..QUIET };
-    explored_ends(DeviceWorld::of_addition(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
-}
-
-#[test]
 fn a_device_is_removed_unless_a_volume_lies_on_it() {
     let budget = Budget { volumes: 1, ..QUIET };
     explored_ends(DeviceWorld::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
-    let budget = Budget { lost: 2, volumes: 1, settlers: 2, ..QUIET };
-    explored_ends(DeviceWorld::of_removal(budget), &["Ok(Changed)", "Err(Question", "HoldsVolumes"]);
 }
 
 #[test]
-fn a_removal_whose_administrator_dies_or_is_suspended_is_completed() {
-    let budget = Budget { deaths: 1, settlers: 2, volumes: 1, ..QUIET };
-    explored_ends(DeviceWorld::of_removal(budget), &["Ok(Changed)", "Ok(Nothing)", "HoldsVolumes"]);
-    let budget = Budget { silences: 1, lost: 1, volumes: 1, ..QUIET };
-    explored_ends(DeviceWorld::of_removal(budget), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
+fn a_change_with_lost_and_late_answers_is_completed() {
+    both_end_with(Budget { lost: 2, settlers: 2, ..QUIET }, &["Ok(Changed)", "Err(Question"]);
+}
+
+#[test]
+fn a_change_whose_administrator_dies_or_is_suspended_is_completed() {
+    both_end_with(Budget { deaths: 1, settlers: 2, ..QUIET }, &["Ok(Changed)", "Ok(Nothing)"]);
+    both_end_with(Budget { silences: 1, lost: 1, ..QUIET }, &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
 }
 
 #[test]
@@ -370,4 +395,53 @@ fn a_change_begun_by_an_older_release_is_completed() {
         world.monitor.member = is_member.then_some(DISK);
         explored_ends(world, &["Ok(Changed)"]);
     }
+}
+
+#[test]
+fn the_disk_that_fills_a_slot_is_known_whoever_replaces_it() {
+    for until_rebuilt in [false, true] {
+        let ends = explore(DeviceWorld::of_replacement(until_rebuilt, None, QUIET), |world| {
+            assert_eq!(world.monitor.member, Some(NEW));
+        });
+        assert_eq!(ends, ["Ok(Changed)".to_string()].into());
+        let repeated = |budget| DeviceWorld::of_replacement(until_rebuilt, Some(replacement(NEW, false)), budget);
+        explored_ends(repeated(Budget { deaths: 1, ..QUIET }), &["Ok(Changed)"]);
+        explored_ends(repeated(Budget { lost: 2, ..QUIET }), &["Ok(Changed)", "Err(Question"]);
+    }
+}
+
+#[test]
+fn a_refused_disk_is_forgotten_and_one_that_needs_others_is_asked_for_again() {
+    for (refusals, end) in [(1, "Ok(Changed)"), (9, "Err(Refused")] {
+        let mut world = DeviceWorld::of_replacement(false, None, QUIET);
+        world.monitor.refusals = refusals;
+        let before = world.record.clone();
+        let ends = explore(world, |world| match refusals {
+            1 => assert_eq!(world.monitor.member, Some(NEW)),
+            _ => assert_eq!(world.record, before),
+        });
+        ends_with(&ends, &[end]);
+        assert_eq!(ends.len(), 1, "{ends:?}");
+    }
+}
+
+#[test]
+fn a_refused_replacement_does_not_forget_the_disk_of_another_one() {
+    let mut world = DeviceWorld::of_replacement(false, Some(replacement(NEW, false)), QUIET);
+    world.monitor.refusals = 2;
+    explored_ends(world, &["Ok(Changed)", "Err(Refused"]);
+}
+
+#[test]
+fn a_replacement_ends_when_another_disk_was_requested_since() {
+    let world = DeviceWorld::of_replacement(true, Some(replacement(DiskId(7), true)), QUIET);
+    let ends = explore(world, |world| assert!(world.administrators.living.is_empty(), "{world:#?}"));
+    ends_with(&ends, &["Ok(Changed)", "Err(Lost)"]);
+}
+
+#[test]
+fn a_device_that_there_is_not_gets_no_disk() {
+    let mut world = DeviceWorld::new(None, QUIET);
+    world.start(FIRST, replacement(NEW, false));
+    assert_eq!(explore(world, is_completed), ["Err(NoDevice)".to_string()].into());
 }
