@@ -5,7 +5,6 @@ mod changes;
 mod devices;
 mod effects;
 mod exploration;
-mod file_system_creations;
 mod file_systems;
 mod migrations;
 mod volume_lifecycle;

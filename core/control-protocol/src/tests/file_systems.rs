@@ -1,4 +1,5 @@
-//! File systems that are deleted and checked: a small world with a store, the monitor, metadata servers and administrators.
+//! File systems that are created, deleted and checked: a small world with a store, the monitor, metadata servers and administrators. Each
+//! administrator may die, or be silent for so long that its lease is over, and go on.
 
 use super::exploration::*;
 use crate::*;
@@ -6,6 +7,7 @@ use braid_base::{FileSystemId, Ownership};
 use braid_wire::OwnershipRequest;
 
 const SHARDS: [FileSystemId; 2] = [FileSystemId(1), FileSystemId(2)];
+/// A volume for the metadata, and one for the content of files.
 const VOLUMES: [VolumeId; 2] = [VolumeId(4), VolumeId(5)];
 /// The generation of the first administrator; those of metadata servers are below.
 const FIRST: Generation = Generation(10);
@@ -14,7 +16,11 @@ const FIRST: Generation = Generation(10);
 struct FileSystemWorld {
     version: Version,
     record: Option<FileSystemRecord>,
-    volumes: BTreeSet<VolumeId>,
+    /// By the number that their creation has. Formatted, or not.
+    volumes: BTreeMap<usize, (VolumeId, bool)>,
+    /// The last numbers of a file system and of a volume.
+    last: (FileSystemId, VolumeId),
+    leases: BTreeMap<Generation, Lease>,
     /// The metadata server of each shard.
     servers: BTreeMap<FileSystemId, Server>,
     monitor: Monitor,
@@ -56,6 +62,10 @@ enum Server {
 struct Budget {
     lost: u32,
     deaths: u32,
+    /// Creations of volumes that fail: a device has no space.
+    failures: u32,
+    /// Administrators that are silent.
+    silences: u32,
     /// Administrators that complete the deletion.
     settlers: u32,
     /// Servers that are suspended.
@@ -70,11 +80,22 @@ struct Budget {
     time: bool,
 }
 
-const QUIET: Budget =
-    Budget { lost: 0, deaths: 0, settlers: 0, suspensions: 0, lapses: 0, releases: 0, follow: true, time: false };
+const QUIET: Budget = Budget {
+    lost: 0,
+    deaths: 0,
+    failures: 0,
+    silences: 0,
+    settlers: 0,
+    suspensions: 0,
+    lapses: 0,
+    releases: 0,
+    follow: true,
+    time: false,
+};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
+    Silence(Generation),
     Settle,
     Follow(FileSystemId),
     Suspend(FileSystemId),
@@ -101,7 +122,9 @@ impl FileSystemWorld {
         let mut world = FileSystemWorld {
             version: Version(1),
             record: Some(record),
-            volumes: VOLUMES.into(),
+            volumes: VOLUMES.into_iter().map(|volume| (volume, true)).enumerate().collect(),
+            last: (FileSystemId(2), VolumeId(5)),
+            leases: BTreeMap::new(),
             servers: shards.iter().map(|shard| (*shard, server(generation(shard)))).collect(),
             monitor: Monitor {
                 owners: shards.iter().map(|shard| (*shard, owned(shard))).collect(),
@@ -110,11 +133,41 @@ impl FileSystemWorld {
             },
             announced: BTreeSet::new(),
             check: CheckSeen::default(),
-            administrators: Administrators::with(budget.lost, 0, budget.deaths),
+            administrators: Administrators::with(budget.lost, budget.failures, budget.deaths),
             budget,
         };
-        world.begin(FIRST, operation);
+        world.start(FIRST, operation);
         world
+    }
+
+    /// A world in which so many administrators create a file system of one name.
+    fn of_creation(administrators: u32, budget: Budget) -> FileSystemWorld {
+        let creation = |own| FileSystemCreation::of(own, FileSystemTiming::default());
+        let mut world = FileSystemWorld::new(0, Server::Serves, creation(FIRST), budget);
+        (world.record, world.volumes) = (None, BTreeMap::new());
+        for own in (FIRST.0 + 1..FIRST.0 + administrators).map(Generation) {
+            world.start(own, creation(own));
+        }
+        world
+    }
+
+    fn start(&mut self, own: Generation, operation: impl Into<Operation>) {
+        self.leases.insert(own, Lease::default());
+        self.begin(own, operation);
+    }
+
+    fn state(&self) -> Option<FileSystemState> {
+        self.record.as_ref().map(|record| record.state)
+    }
+
+    fn is_live(&self, host: Generation) -> bool {
+        self.leases.get(&host).is_some_and(|lease| !lease.is_silent)
+    }
+
+    fn silence(&mut self, host: Generation) {
+        if let Some(lease) = self.leases.get_mut(&host) {
+            lease.is_silent = true;
+        }
     }
 
     fn check_deleted(&self) {
@@ -130,7 +183,7 @@ impl FileSystemWorld {
     /// What a server does next.
     fn followed(&self, shard: FileSystemId) -> Server {
         let now = self.servers[&shard];
-        let is_deleting = self.record.as_ref().is_none_or(|record| record.state == FileSystemState::Deleting);
+        let is_deleting = self.state().is_none_or(|state| state == FileSystemState::Deleting);
         let is_checked = self.announced.contains(&Announcement::Check);
         match now {
             // It has read the record and the announcements before; its host must know the volumes.
@@ -179,8 +232,19 @@ impl FileSystemWorld {
                 let leases = self.servers.iter().filter_map(lease).collect();
                 Answer::Servers { leases, announced: self.announced.clone() }
             }
+            Command::EnterFileSystem { after, .. } if *after != self.version => Answer::Superseded,
+            Command::EnterFileSystem { by, .. } => {
+                self.last.0.0 += 1;
+                let (servers, state) = (vec![self.last.0], FileSystemState::Creating { by: *by });
+                self.record = Some(FileSystemRecord { servers, volumes: Vec::new(), state });
+                self.version.0 += 1;
+                Answer::Replaced { version: self.version }
+            }
+            Command::ListHosts | Command::EndLease { .. } | Command::ForgetLease { .. } => {
+                on_leases(&mut self.leases, command, |_| true, &self.monitor.fenced)
+            }
             command => {
-                let volumes = self.volumes.iter().copied().collect();
+                let volumes = self.volumes.values().map(|(volume, _)| *volume).collect();
                 on_file_system((&mut self.version, &mut self.record), volumes, command)
             }
         }
@@ -204,8 +268,11 @@ impl Administered for FileSystemWorld {
 
     fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        let is_deleting = self.record.as_ref().is_some_and(|record| record.state == FileSystemState::Deleting);
-        if self.budget.settlers > 0 && is_deleting {
+        if self.budget.silences > 0 {
+            let living = self.administrators.living.keys().filter(|own| self.is_live(**own));
+            events.extend(living.map(|own| Event::Silence(*own)));
+        }
+        if self.budget.settlers > 0 && self.state() == Some(FileSystemState::Deleting) {
             events.push(Event::Settle);
         }
         if self.budget.lapses > 0 && !self.announced.is_empty() {
@@ -227,10 +294,14 @@ impl Administered for FileSystemWorld {
 
     fn other_happens(&mut self, event: Event) {
         match event {
+            Event::Silence(own) => {
+                self.budget.silences -= 1;
+                self.silence(own);
+            }
             Event::Settle => {
                 self.budget.settlers -= 1;
                 let own = Generation(FIRST.0 + 1 + self.budget.settlers);
-                self.begin(own, FileSystemDeletion::continuing(own, FileSystemTiming::default()));
+                self.start(own, FileSystemDeletion::continuing(own, FileSystemTiming::default()));
             }
             Event::Follow(shard) => {
                 let (before, after) = (self.servers[&shard], self.followed(shard));
@@ -272,8 +343,32 @@ impl Administered for FileSystemWorld {
     }
 
     fn perform(&mut self, own: Generation, asked: &Asked) -> Answer {
+        let is_fenced = self.monitor.fenced.contains(&own);
         match asked.question {
             Question::Store(ref command) => self.on_command(command),
+            Question::Fence(ref fence) => {
+                let hosts = (1..fence.below.0).map(Generation).filter(|host| !fence.except.contains(host));
+                self.monitor.fenced.extend(hosts);
+                Answer::Yes
+            }
+            Question::CreateVolume { number } => {
+                if self.state() != Some(FileSystemState::Creating { by: own }) || self.volumes.contains_key(&number) {
+                    return Answer::Failed;
+                }
+                self.last.1.0 += 1;
+                self.volumes.insert(number, (self.last.1, false));
+                if is_fenced { Answer::Failed } else { Answer::Yes }
+            }
+            Question::Format { .. } | Question::DeleteVolume { .. } if is_fenced => Answer::Failed,
+            Question::Format { number, .. } => {
+                let (_, is_formatted) = self.volumes.get_mut(&number).expect("devices have it until others are fenced");
+                *is_formatted = true;
+                Answer::Yes
+            }
+            // No process serves what is being created.
+            Question::Ownership { file_system, .. } if !self.servers.contains_key(&file_system) => {
+                Answer::Ownership(Ownership::default())
+            }
             Question::Ownership { file_system, request } => {
                 let now = self.monitor.owners[&file_system];
                 match request {
@@ -284,11 +379,10 @@ impl Administered for FileSystemWorld {
                 Answer::Ownership(self.monitor.owners[&file_system])
             }
             Question::DeleteVolume { volume } => {
-                let state = self.record.as_ref().map(|record| record.state);
-                if self.volumes.contains(&volume) {
-                    assert_eq!(state, Some(FileSystemState::Deleting), "volumes are used until then");
+                if self.volumes.values().any(|(there, _)| *there == volume) {
+                    assert_eq!(self.state(), Some(FileSystemState::Deleting), "volumes are used until then");
                 }
-                self.volumes.remove(&volume);
+                self.volumes.retain(|_, (there, _)| *there != volume);
                 Answer::Yes
             }
             Question::Announce(announcement) => {
@@ -321,13 +415,16 @@ impl Administered for FileSystemWorld {
         matches!(question, Question::Store(_))
     }
 
-    fn outlives(question: &Question) -> bool {
-        FileSystemWorld::may_be_lost(question)
+    fn may_fail(question: &Question) -> bool {
+        matches!(question, Question::CreateVolume { .. })
     }
 
-    /// While no time passes, it looks again when that makes a difference.
-    fn may_wake(&self, _: Generation) -> bool {
-        self.budget.time || !self.servers.keys().any(|shard| self.is_behind(*shard))
+    /// While no time passes, it looks again when that makes a difference: neither a server nor another administrator is to act first.
+    fn may_wake(&self, own: Generation) -> bool {
+        let is_behind = self.servers.keys().any(|shard| self.is_behind(*shard));
+        let acts = |by| by != own && self.is_live(by) && self.administrators.living.contains_key(&by);
+        let is_left = matches!(self.state(), Some(FileSystemState::Creating { by }) if acts(by));
+        self.budget.time || !(is_behind || is_left)
     }
 
     /// Otherwise it looks again, and has all the time that it needs.
@@ -335,22 +432,77 @@ impl Administered for FileSystemWorld {
         self.budget.time.then_some(Duration::from_secs(60))
     }
 
-    fn died(&mut self, _: Generation) {
+    fn died(&mut self, own: Generation) {
         self.announced.clear();
+        self.silence(own);
     }
 
-    fn ended(&mut self, _: Generation, administrator: Administrator, result: &Result<Done, Error>) {
+    fn ended(&mut self, own: Generation, administrator: Administrator, result: &Result<Done, Error>) {
         if let (OperationKind::FileSystemDeletion(_), Ok(Done::Changed)) = (administrator.operation.kind(), result) {
             self.check_deleted();
         }
         if let Ok(Done::Nothing) = result {
             assert!(!self.check.changed, "the shards were examined at different times: {self:#?}");
         }
+        self.leases.remove(&own);
+    }
+
+    fn check(&self) {
+        if self.state() == Some(FileSystemState::Ready) {
+            assert_eq!(self.volumes.len(), VOLUMES.len(), "a volume of a file system in use is gone: {self:#?}");
+            assert!(self.volumes[&0].1, "a file system in use is not formatted: {self:#?}");
+        }
     }
 }
 
-fn nothing_is_left(world: &FileSystemWorld) {
+fn nothing_is_announced(world: &FileSystemWorld) {
     assert_eq!(world.announced, BTreeSet::new(), "a check is over: {world:#?}");
+}
+
+fn nothing_is_left(world: &FileSystemWorld) {
+    let is_ready = world.state() == Some(FileSystemState::Ready);
+    assert!(is_ready || (world.record.is_none() && world.volumes.is_empty()), "something is left: {world:#?}");
+}
+
+#[test]
+fn one_of_two_administrators_creates_a_file_system_and_the_other_finds_it() {
+    let ends = explore(FileSystemWorld::of_creation(1, QUIET), nothing_is_left);
+    assert_eq!(ends, ["Ok(Changed)".to_string()].into());
+    let ends = explore(FileSystemWorld::of_creation(2, QUIET), |world| {
+        nothing_is_left(world);
+        assert!(world.record.is_some());
+    });
+    assert_eq!(ends, ["Ok(Changed)".to_string(), "Err(FileSystemExists)".to_string()].into());
+}
+
+#[test]
+fn a_creation_that_fails_leaves_nothing() {
+    let ends = explore(FileSystemWorld::of_creation(1, Budget { failures: 1, ..QUIET }), nothing_is_left);
+    ends_with(&ends, &["Ok(Changed)", "Err(Question"]);
+    let ends = explore(FileSystemWorld::of_creation(2, Budget { failures: 1, lost: 1, ..QUIET }), nothing_is_left);
+    ends_with(&ends, &["Ok(Changed)", "Err(Question", "Err(FileSystemExists)"]);
+}
+
+#[test]
+fn remains_of_a_dead_administrator_are_deleted_first() {
+    let ends = explore(FileSystemWorld::of_creation(2, Budget { deaths: 1, ..QUIET }), |world| {
+        // Whoever lives has created it, or found it being deleted.
+        if world.administrators.ends.contains("Ok(Changed)") {
+            nothing_is_left(world);
+        }
+    });
+    ends_with(&ends, &["Ok(Changed)"]);
+}
+
+#[test]
+fn an_administrator_that_was_evicted_touches_nothing_when_it_goes_on() {
+    let ends = explore(FileSystemWorld::of_creation(2, Budget { silences: 1, ..QUIET }), |world| {
+        assert!(world.record.is_some(), "nobody has created it: {world:#?}");
+        nothing_is_left(world);
+    });
+    ends_with(&ends, &["Ok(Changed)", "Err(Lost)"]);
+    let budget = Budget { silences: 1, failures: 1, ..QUIET };
+    ends_with(&explore(FileSystemWorld::of_creation(2, budget), |_| ()), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
 }
 
 #[test]
@@ -378,7 +530,7 @@ fn a_deletion_is_completed_by_whoever_continues_it() {
     for (lost, deaths) in [(2, 0), (0, 1)] {
         let world = FileSystemWorld::new(1, Server::Serves, deletion(), Budget { lost, deaths, settlers: 1, ..QUIET });
         let ends = explore(world, |world| {
-            let is_left = world.record.as_ref().is_some_and(|record| record.state == FileSystemState::Deleting);
+            let is_left = world.state() == Some(FileSystemState::Deleting);
             let has_died = world.administrators.deaths < deaths;
             assert!(!is_left || (has_died && world.budget.settlers == 0), "nobody completes it: {world:#?}");
         });
@@ -394,7 +546,7 @@ fn a_file_system_that_there_is_not_is_not_deleted() {
     assert_eq!(ends, ["Err(NoFileSystem)".to_string()].into());
     let continuing = FileSystemDeletion::continuing(FIRST, FileSystemTiming::default());
     let ends = explore(FileSystemWorld::new(1, Server::Serves, continuing, QUIET), |world| {
-        assert_eq!(world.record.as_ref().map(|record| record.state), Some(FileSystemState::Ready));
+        assert_eq!(world.state(), Some(FileSystemState::Ready));
     });
     assert_eq!(ends, ["Ok(Nothing)".to_string()].into());
 }
@@ -420,7 +572,7 @@ fn a_check_examines_what_its_servers_have_released_also_while_other_file_systems
     for shards in [1, 2] {
         let budget = Budget { releases: 2, ..QUIET };
         let ends = explore(FileSystemWorld::new(shards, Server::Serves, check(shards), budget), |world| {
-            nothing_is_left(world);
+            nothing_is_announced(world);
             assert_eq!(world.check.examined, (0..shards).collect::<Vec<_>>());
             assert_eq!(world.monitor.fenced, BTreeSet::new());
         });
@@ -432,9 +584,9 @@ fn a_check_examines_what_its_servers_have_released_also_while_other_file_systems
 #[test]
 fn a_check_fences_a_server_that_does_not_release_but_examines_nothing_that_has_not_quiesced() {
     let budget = Budget { suspensions: 1, time: true, ..QUIET };
-    let ends = explore(FileSystemWorld::new(1, Server::Serves, check(1), budget), nothing_is_left);
+    let ends = explore(FileSystemWorld::new(1, Server::Serves, check(1), budget), nothing_is_announced);
     ends_with(&ends, &["Ok(Nothing)", "Unserved"]);
-    let ends = explore(FileSystemWorld::new(2, Server::Serves, check(2), budget), nothing_is_left);
+    let ends = explore(FileSystemWorld::new(2, Server::Serves, check(2), budget), nothing_is_announced);
     ends_with(&ends, &["Ok(Nothing)", "Err(NotQuiescent", "Unserved"]);
 }
 
@@ -442,14 +594,14 @@ fn a_check_fences_a_server_that_does_not_release_but_examines_nothing_that_has_n
 fn a_check_withdraws_what_it_has_announced_when_answers_are_lost() {
     for shards in [1, 2] {
         let world = FileSystemWorld::new(shards, Server::Serves, check(shards), Budget { lost: 2, ..QUIET });
-        ends_with(&explore(world, nothing_is_left), &["Ok(Nothing)", "Err(Question"]);
+        ends_with(&explore(world, nothing_is_announced), &["Ok(Nothing)", "Err(Question"]);
     }
 }
 
 #[test]
 fn a_check_that_was_suspended_does_not_join_maps_of_different_times() {
     let world = FileSystemWorld::new(2, Server::Serves, check(2), Budget { lapses: 1, time: true, ..QUIET });
-    ends_with(&explore(world, nothing_is_left), &["Ok(Nothing)", "Err(Interrupted)"]);
+    ends_with(&explore(world, nothing_is_announced), &["Ok(Nothing)", "Err(Interrupted)"]);
 }
 
 #[test]
