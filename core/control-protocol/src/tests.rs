@@ -14,7 +14,7 @@ use crate::*;
 use braid_base::VolumeId;
 use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
 use braid_ordering::Ordering;
-use exploration::explore;
+use exploration::{Administered, explore};
 use std::collections::BTreeSet;
 use world::{Budget, DEVICES, World};
 

@@ -110,6 +110,6 @@ fn one_of_two_administrators_changes_a_volume() {
     let mut world = world(volume(), reorder(), Budget { settlers: 0, operations: 1, ..QUIET });
     let second = Generation(12);
     let change = Change::Ordering(Ordering::None);
-    world.begin_with_lease(second, VolumeChange::new(second, change, Timing::default()));
+    world.begin(second, VolumeChange::new(second, change, Timing::default()));
     ends_with("two", world, &["Err(Held(", "Ok(Changed)"]);
 }

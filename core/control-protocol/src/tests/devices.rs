@@ -21,7 +21,6 @@ struct DeviceWorld {
     record: Option<DeviceRecord>,
     is_used: bool,
     has_volume: bool,
-    leases: BTreeMap<Generation, Lease>,
     monitor: Monitor,
     administrators: Administrators,
     /// A replacement that another administrator may begin.
@@ -35,7 +34,6 @@ struct DeviceWorld {
 struct Monitor {
     /// The disk of the device, if the membership contains it.
     member: Option<DiskId>,
-    fenced: BTreeSet<Generation>,
     /// The last request of each host that was answered.
     answered: BTreeMap<Generation, u64>,
     /// Requests are refused so many more times.
@@ -56,7 +54,6 @@ const QUIET: Budget = Budget { lost: 0, deaths: 0, silences: 0, settlers: 1, vol
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Silence(Generation),
     Settle,
     CreateVolume,
     Replace,
@@ -84,21 +81,21 @@ impl DeviceWorld {
     /// A world in which the first administrator adds the device.
     fn of_addition(budget: Budget) -> DeviceWorld {
         let mut world = DeviceWorld::new(None, budget);
-        world.start(FIRST, adding(FIRST));
+        world.begin(FIRST, adding(FIRST));
         world
     }
 
     /// A world in which it removes it.
     fn of_removal(budget: Budget) -> DeviceWorld {
         let mut world = DeviceWorld::new(Some(DeviceState::Ready), budget);
-        world.start(FIRST, removing(FIRST));
+        world.begin(FIRST, removing(FIRST));
         world
     }
 
     /// A world in which it replaces the disk, and another one may do it after that, or meanwhile.
     fn of_replacement(until_rebuilt: bool, next: Option<Replacement>, budget: Budget) -> DeviceWorld {
         let mut world = DeviceWorld { next, ..DeviceWorld::new(Some(DeviceState::Ready), budget) };
-        world.start(FIRST, replacement(NEW, until_rebuilt));
+        world.begin(FIRST, replacement(NEW, until_rebuilt));
         world
     }
 
@@ -108,32 +105,21 @@ impl DeviceWorld {
             record: state.map(|state| DeviceRecord { disk: Some(DISK), others: BTreeSet::new(), state }),
             is_used: state.is_some(),
             has_volume: false,
-            leases: BTreeMap::new(),
             monitor: Monitor { member: state.map(|_| DISK), ..Monitor::default() },
-            administrators: Administrators::with(budget.lost, 0, budget.deaths),
+            administrators: Administrators::with(budget.lost, 0, budget.deaths, budget.silences),
             next: None,
             tickets: 0,
             budget,
         }
     }
 
-    fn start(&mut self, own: Generation, operation: impl Into<Operation>) {
-        self.leases.entry(own).or_default();
-        self.begin(own, operation);
-    }
-
     fn is_alive(&self, host: Generation) -> bool {
-        self.leases.get(&host).is_none_or(|lease| !lease.is_silent) && !self.monitor.fenced.contains(&host)
+        let Administrators { leases, fenced, .. } = &self.administrators;
+        leases.get(&host).is_none_or(|lease| !lease.is_silent) && !fenced.contains(&host)
     }
 
     fn administrator(&self) -> Option<Generation> {
         self.record.as_ref()?.state.administrator()
-    }
-
-    fn silence(&mut self, host: Generation) {
-        if let Some(lease) = self.leases.get_mut(&host) {
-            lease.is_silent = true;
-        }
     }
 
     fn on_command(&mut self, command: &Command) -> Answer {
@@ -158,7 +144,7 @@ impl DeviceWorld {
                 self.version = Version(self.version.0 + 1);
                 Answer::Replaced { version: self.version }
             }
-            command => on_leases(&mut self.leases, command, |_| true, &self.monitor.fenced),
+            command => self.administrators.on_command(command, |_| true),
         }
     }
 }
@@ -166,7 +152,7 @@ impl DeviceWorld {
 impl Monitor {
     fn administer(&mut self, host: Generation, ticket: u64, request: Administration) -> Answer {
         let answered = self.answered.entry(host).or_default();
-        if self.fenced.contains(&host) || ticket <= *answered {
+        if ticket <= *answered {
             return Answer::Unknown;
         }
         *answered = ticket;
@@ -194,11 +180,6 @@ impl Administered for DeviceWorld {
 
     fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        let is_silent = |own| self.leases.get(own).is_none_or(|lease| lease.is_silent);
-        if self.budget.silences > 0 {
-            let living = self.administrators.living.keys();
-            events.extend(living.filter(|own| !is_silent(own)).map(|own| Event::Silence(*own)));
-        }
         let may_settle = self.budget.settlers > 0 && !self.administrators.living.contains_key(&SETTLER);
         if may_settle && self.administrator().is_some() && self.is_alive(SETTLER) {
             events.push(Event::Settle);
@@ -213,13 +194,9 @@ impl Administered for DeviceWorld {
 
     fn other_happens(&mut self, event: Event) {
         match event {
-            Event::Silence(host) => {
-                self.budget.silences -= 1;
-                self.silence(host);
-            }
             Event::Settle => {
                 self.budget.settlers -= 1;
-                self.start(SETTLER, DeviceChange::continuing(SETTLER, DEVICE, timing()));
+                self.begin(SETTLER, DeviceChange::continuing(SETTLER, DEVICE, timing()));
             }
             Event::CreateVolume => {
                 self.budget.volumes -= 1;
@@ -228,7 +205,7 @@ impl Administered for DeviceWorld {
             }
             Event::Replace => {
                 let next = self.next.take().expect("it may begin");
-                self.start(SECOND, next);
+                self.begin(SECOND, next);
             }
         }
     }
@@ -242,11 +219,8 @@ impl Administered for DeviceWorld {
                 Some(member) if member == *disk => Answer::Yes,
                 Some(_) => Answer::Superseded,
             },
-            Question::Fence(Fence { below, except }) => {
-                let all = (0..below.0).map(Generation);
-                self.monitor.fenced.extend(all.filter(|host| !except.contains(host)));
-                Answer::Yes
-            }
+            Question::Fence(fence) => self.administrators.fence(fence),
+            Question::Administer { .. } if self.administrators.fenced.contains(&own) => Answer::Unknown,
             Question::Administer { request } => self.monitor.administer(own, asked.ticket, *request),
             other => panic!("{other:?}"),
         }
@@ -270,13 +244,9 @@ impl Administered for DeviceWorld {
         self.tickets
     }
 
-    fn died(&mut self, own: Generation) {
-        self.silence(own);
-    }
-
     fn ended(&mut self, own: Generation, _: Administrator, _: &Result<Done, Error>) {
         if own != SETTLER {
-            self.leases.remove(&own);
+            self.administrators.leases.remove(&own);
         }
     }
 
@@ -355,7 +325,7 @@ fn a_refused_change_is_undone_unless_another_administrator_completes_it() {
 fn a_device_may_be_removed_while_it_is_added() {
     for budget in [Budget { deaths: 1, ..QUIET }, Budget { silences: 1, ..QUIET }, Budget { lost: 1, ..QUIET }] {
         let mut world = DeviceWorld::of_addition(budget);
-        world.start(SECOND, removing(SECOND));
+        world.begin(SECOND, removing(SECOND));
         explored_ends(world, &["Ok(Changed)", "Err(NoDevice)"]);
     }
 }
@@ -366,14 +336,14 @@ fn an_administrator_may_remove_what_it_has_not_heard_to_be_added() {
     (world.monitor.member, world.tickets) = (None, 1);
     let request = Administration::AddDevice { device: DEVICE, disk: DISK };
     world.administrators.stray.push((FIRST, Asked { question: Question::Administer { request }, ticket: 1 }));
-    world.start(FIRST, removing(FIRST));
+    world.begin(FIRST, removing(FIRST));
     assert_eq!(explore(world, is_completed).into_iter().next(), Some("Ok(Changed)".to_string()));
 }
 
 #[test]
 fn two_additions_of_one_disk_add_one_device() {
     let mut world = DeviceWorld::of_addition(Budget { deaths: 1, ..QUIET });
-    world.start(SECOND, adding(SECOND));
+    world.begin(SECOND, adding(SECOND));
     explored_ends(world, &["Ok(Changed)"]);
 }
 
@@ -383,7 +353,7 @@ fn a_number_that_another_device_has_had_is_refused() {
     world.is_used = true;
     assert_eq!(explore(world, is_completed), ["Err(NumberUsed)".to_string()].into());
     let mut world = DeviceWorld::new(Some(DeviceState::Ready), QUIET);
-    world.start(FIRST, DeviceChange::adding(FIRST, DEVICE, DiskId(9), timing()));
+    world.begin(FIRST, DeviceChange::adding(FIRST, DEVICE, DiskId(9), timing()));
     assert_eq!(explore(world, is_completed), ["Err(NumberUsed)".to_string()].into());
 }
 
@@ -442,6 +412,6 @@ fn a_replacement_ends_when_another_disk_was_requested_since() {
 #[test]
 fn a_device_that_there_is_not_gets_no_disk() {
     let mut world = DeviceWorld::new(None, QUIET);
-    world.start(FIRST, replacement(NEW, false));
+    world.begin(FIRST, replacement(NEW, false));
     assert_eq!(explore(world, is_completed), ["Err(NoDevice)".to_string()].into());
 }

@@ -1,6 +1,6 @@
 //! What questions do in the small world, and their answers.
 
-use super::exploration::{Asked, on_leases};
+use super::exploration::Asked;
 use super::world::*;
 use crate::*;
 use braid_base::{DeviceId, Generation, VolumeId};
@@ -12,11 +12,7 @@ impl World {
             Question::AreIn { .. } => Answer::AllIn(self.epoch),
             Question::MonitorKnows { .. } | Question::LockServersServe => Answer::Yes,
             Question::Store(command) => self.on_command(command),
-            Question::Fence(Fence { below, except }) => {
-                let all = (0..below.0).map(Generation);
-                self.refused.extend(all.filter(|host| !except.contains(host)));
-                Answer::Yes
-            }
+            Question::Fence(fence) => self.administrators.fence(fence),
             Question::Copy { from } => self.on_copy(*from),
             Question::CopyProgress => {
                 let half = self.record.volume.blocks() / 2;
@@ -40,7 +36,7 @@ impl World {
             | Question::Announce(_)
             | Question::Withdraw(_)
             | Question::Examine { .. } => unreachable!("file systems are in another world"),
-            Question::Manage { .. } if self.refused.contains(&own) => Answer::Failed,
+            Question::Manage { .. } if self.administrators.fenced.contains(&own) => Answer::Failed,
             Question::Manage { device, task } => {
                 // A task that its host no longer waits for is dropped when the device gets another one of that host.
                 let is_older = |(host, asked): &mut (Generation, Asked)| {
@@ -83,7 +79,7 @@ impl World {
             command => {
                 // Other administrators don't use the volume here.
                 let uses_volumes = |host| self.hosts.contains_key(&host);
-                on_leases(&mut self.leases, command, uses_volumes, &self.refused)
+                self.administrators.on_command(command, uses_volumes)
             }
         }
     }
@@ -108,7 +104,7 @@ impl World {
 
     fn on_task(&mut self, own: Generation, device: DeviceId, task: &Task) -> Answer {
         // Devices change only when nobody uses the volume, and only for the administrator that holds it.
-        for (host, state) in self.hosts.iter().filter(|(host, _)| !self.refused.contains(host)) {
+        for (host, state) in self.hosts.iter().filter(|(host, _)| !self.administrators.fenced.contains(host)) {
             assert!(state.operation.is_none(), "{host} uses the volume while {device} is told {task:?}");
         }
         let is_told = !matches!(self.record.state, VolumeState::Ready | VolumeState::Draining { .. });

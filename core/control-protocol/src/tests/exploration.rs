@@ -58,24 +58,73 @@ pub fn ends_with(ends: &BTreeSet<String>, expected: &[&str]) {
     }
 }
 
-/// The administrators of a small world, and what they have asked.
+/// The administrators of a small world, what they have asked, and the leases of their hosts and of others.
 #[derive(Clone, Debug, Default)]
 pub struct Administrators {
     pub living: BTreeMap<Generation, Administrator>,
+    pub leases: BTreeMap<Generation, Lease>,
+    /// Hosts that the rest of the array refuses.
+    pub fenced: BTreeSet<Generation>,
     /// Questions that may take effect late; nobody waits for an answer.
     pub stray: Vec<(Generation, Asked)>,
     /// How operations have ended.
     pub ends: BTreeSet<String>,
-    /// So many answers may still be lost, so many questions fail, and so many administrators die.
+    /// So many answers may still be lost, so many questions fail, so many administrators die, and so many hosts be silent.
     pub lost: u32,
     pub failures: u32,
     pub deaths: u32,
+    pub silences: u32,
 }
 
 impl Administrators {
-    /// None yet, with so many lost answers, failures of questions, and deaths.
-    pub fn with(lost: u32, failures: u32, deaths: u32) -> Administrators {
-        Administrators { lost, failures, deaths, ..Default::default() }
+    /// None yet, with so many lost answers, failures of questions, deaths, and silences.
+    pub fn with(lost: u32, failures: u32, deaths: u32, silences: u32) -> Administrators {
+        Administrators { lost, failures, deaths, silences, ..Default::default() }
+    }
+
+    pub fn is_live(&self, host: Generation) -> bool {
+        self.leases.get(&host).is_some_and(|lease| !lease.is_silent)
+    }
+
+    pub fn silence(&mut self, host: Generation) {
+        if let Some(lease) = self.leases.get_mut(&host) {
+            lease.is_silent = true;
+        }
+    }
+
+    pub fn fence(&mut self, Fence { below, except }: &Fence) -> Answer {
+        self.fenced.extend((0..below.0).map(Generation).filter(|host| !except.contains(host)));
+        Answer::Yes
+    }
+
+    /// The answer to a command about leases.
+    pub fn on_command(&mut self, command: &Command, uses_volumes: impl Fn(Generation) -> bool) -> Answer {
+        match command {
+            Command::ListHosts => {
+                let as_seen = |(host, lease): (&Generation, &Lease)| HostLease {
+                    host: *host,
+                    is_live: !lease.is_silent,
+                    uses_volumes: uses_volumes(*host),
+                    confirmed: lease.confirmed,
+                };
+                Answer::Hosts(self.leases.iter().map(as_seen).collect())
+            }
+            Command::EndLease { host } if self.is_live(*host) => Answer::Lease(LeaseEnd::Lives),
+            Command::EndLease { host } => {
+                let except = self.leases.keys().copied().filter(|other| other < host).collect();
+                // The process can't renew its lease; it may go on, and ask devices.
+                if let Some(lease) = self.leases.get_mut(host) {
+                    lease.is_over = true;
+                }
+                Answer::Lease(LeaseEnd::Ended(Fence { below: Generation(host.0 + 1), except }))
+            }
+            Command::ForgetLease { host } => {
+                assert!(self.fenced.contains(host), "{host} is forgotten when it is fenced");
+                self.leases.remove(host);
+                Answer::Yes
+            }
+            other => panic!("not a command about leases: {other:?}"),
+        }
     }
 }
 
@@ -100,43 +149,6 @@ pub struct Lease {
     pub is_silent: bool,
     /// It can't be renewed any more.
     pub is_over: bool,
-}
-
-/// The answer to a command about the leases of hosts. These were fenced.
-pub fn on_leases(
-    leases: &mut BTreeMap<Generation, Lease>,
-    command: &Command,
-    uses_volumes: impl Fn(Generation) -> bool,
-    fenced: &BTreeSet<Generation>,
-) -> Answer {
-    match command {
-        Command::ListHosts => {
-            let as_seen = |(host, lease): (&Generation, &Lease)| HostLease {
-                host: *host,
-                is_live: !lease.is_silent,
-                uses_volumes: uses_volumes(*host),
-                confirmed: lease.confirmed,
-            };
-            Answer::Hosts(leases.iter().map(as_seen).collect())
-        }
-        Command::EndLease { host } => {
-            if leases.get(host).is_some_and(|lease| !lease.is_silent) {
-                return Answer::Lease(LeaseEnd::Lives);
-            }
-            let except = leases.keys().copied().filter(|other| other < host).collect();
-            // The process can't renew its lease; it may go on, and ask devices.
-            if let Some(lease) = leases.get_mut(host) {
-                lease.is_over = true;
-            }
-            Answer::Lease(LeaseEnd::Ended(Fence { below: Generation(host.0 + 1), except }))
-        }
-        Command::ForgetLease { host } => {
-            assert!(fenced.contains(host), "{host} is forgotten when it is fenced");
-            leases.remove(host);
-            Answer::Yes
-        }
-        other => panic!("not a command about leases: {other:?}"),
-    }
 }
 
 /// The answer to a command about the record of a file system that has these volumes.
@@ -172,6 +184,7 @@ pub enum Event<E> {
     Stray(usize),
     Wake(Generation),
     Die(Generation),
+    Silence(Generation),
     Other(E),
 }
 
@@ -237,7 +250,7 @@ pub trait Administered: Clone + Debug {
 
     fn woken(&mut self, _own: Generation) {}
 
-    fn died(&mut self, _own: Generation) {}
+    fn died(&mut self) {}
 
     fn ended(&mut self, _own: Generation, _administrator: Administrator, _result: &Result<Done, Error>) {}
 
@@ -251,7 +264,9 @@ pub trait Administered: Clone + Debug {
 
     fn begin(&mut self, own: Generation, operation: impl Into<Operation>) {
         let administrator = Administrator { operation: operation.into(), pending: BTreeMap::new(), now: Time(0) };
-        self.administrators_mut().living.insert(own, administrator);
+        let administrators = self.administrators_mut();
+        administrators.leases.entry(own).or_default();
+        administrators.living.insert(own, administrator);
         self.give(own, Input::Start);
     }
 
@@ -290,7 +305,7 @@ impl<W: Administered> Explored for W {
     type Event = Event<W::Event>;
 
     fn events(&self) -> Vec<Self::Event> {
-        let Administrators { living, stray, lost, failures, deaths, .. } = self.administrators();
+        let Administrators { living, leases, stray, lost, failures, deaths, silences, .. } = self.administrators();
         let mut events: Vec<_> = self.other_events().into_iter().map(Event::Other).collect();
         for (own, administrator) in living {
             for (tag, asked) in &administrator.pending {
@@ -312,6 +327,8 @@ impl<W: Administered> Explored for W {
             }
         }
         events.extend((0..stray.len()).map(Event::Stray));
+        let heard = leases.iter().filter(|(_, lease)| *silences > 0 && !lease.is_silent);
+        events.extend(heard.map(|(host, _)| Event::Silence(*host)));
         events
     }
 
@@ -357,7 +374,13 @@ impl<W: Administered> Explored for W {
                 let left = administrators.living.remove(&own).expect("it lives").pending.into_values();
                 let left = left.filter(|asked| W::outlives(&asked.question));
                 administrators.stray.extend(left.map(|asked| (own, asked)));
-                self.died(own);
+                administrators.silence(own);
+                self.died();
+            }
+            Event::Silence(host) => {
+                let administrators = self.administrators_mut();
+                administrators.silences -= 1;
+                administrators.silence(host);
             }
             Event::Other(event) => self.other_happens(event),
         }

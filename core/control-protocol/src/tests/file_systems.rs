@@ -20,7 +20,6 @@ struct FileSystemWorld {
     volumes: BTreeMap<usize, (VolumeId, bool)>,
     /// The last numbers of a file system and of a volume.
     last: (FileSystemId, VolumeId),
-    leases: BTreeMap<Generation, Lease>,
     /// The metadata server of each shard.
     servers: BTreeMap<FileSystemId, Server>,
     monitor: Monitor,
@@ -33,7 +32,6 @@ struct FileSystemWorld {
 #[derive(Clone, Debug)]
 struct Monitor {
     owners: BTreeMap<FileSystemId, Ownership>,
-    fenced: BTreeSet<Generation>,
     epoch: Epoch,
 }
 
@@ -95,7 +93,6 @@ const QUIET: Budget = Budget {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Silence(Generation),
     Settle,
     Follow(FileSystemId),
     Suspend(FileSystemId),
@@ -124,19 +121,14 @@ impl FileSystemWorld {
             record: Some(record),
             volumes: VOLUMES.into_iter().map(|volume| (volume, true)).enumerate().collect(),
             last: (FileSystemId(2), VolumeId(5)),
-            leases: BTreeMap::new(),
             servers: shards.iter().map(|shard| (*shard, server(generation(shard)))).collect(),
-            monitor: Monitor {
-                owners: shards.iter().map(|shard| (*shard, owned(shard))).collect(),
-                fenced: BTreeSet::new(),
-                epoch: Epoch(1),
-            },
+            monitor: Monitor { owners: shards.iter().map(|shard| (*shard, owned(shard))).collect(), epoch: Epoch(1) },
             announced: BTreeSet::new(),
             check: CheckSeen::default(),
-            administrators: Administrators::with(budget.lost, budget.failures, budget.deaths),
+            administrators: Administrators::with(budget.lost, budget.failures, budget.deaths, budget.silences),
             budget,
         };
-        world.start(FIRST, operation);
+        world.begin(FIRST, operation);
         world
     }
 
@@ -146,33 +138,19 @@ impl FileSystemWorld {
         let mut world = FileSystemWorld::new(0, Server::Serves, creation(FIRST), budget);
         (world.record, world.volumes) = (None, BTreeMap::new());
         for own in (FIRST.0 + 1..FIRST.0 + administrators).map(Generation) {
-            world.start(own, creation(own));
+            world.begin(own, creation(own));
         }
         world
-    }
-
-    fn start(&mut self, own: Generation, operation: impl Into<Operation>) {
-        self.leases.insert(own, Lease::default());
-        self.begin(own, operation);
     }
 
     fn state(&self) -> Option<FileSystemState> {
         self.record.as_ref().map(|record| record.state)
     }
 
-    fn is_live(&self, host: Generation) -> bool {
-        self.leases.get(&host).is_some_and(|lease| !lease.is_silent)
-    }
-
-    fn silence(&mut self, host: Generation) {
-        if let Some(lease) = self.leases.get_mut(&host) {
-            lease.is_silent = true;
-        }
-    }
-
     fn check_deleted(&self) {
         assert!(self.record.is_none() && self.volumes.is_empty(), "it is not deleted: {self:#?}");
-        let is_owned = |owner: &Ownership| owner.owner.is_some_and(|owner| !self.monitor.fenced.contains(&owner));
+        let is_owned =
+            |owner: &Ownership| owner.owner.is_some_and(|owner| !self.administrators.fenced.contains(&owner));
         assert!(!self.monitor.owners.values().any(is_owned), "a deleted file system has an owner: {self:#?}");
     }
 
@@ -213,7 +191,7 @@ impl FileSystemWorld {
     /// A host takes a shard over: its owner is fenced.
     fn take_over(&mut self, shard: FileSystemId, own: Generation) {
         if let Some(owner) = self.monitor.owners[&shard].owner {
-            self.monitor.fenced.insert(owner);
+            self.administrators.fenced.insert(owner);
             self.servers.insert(shard, Server::Ended);
         }
         self.own(shard, Some(own));
@@ -241,7 +219,7 @@ impl FileSystemWorld {
                 Answer::Replaced { version: self.version }
             }
             Command::ListHosts | Command::EndLease { .. } | Command::ForgetLease { .. } => {
-                on_leases(&mut self.leases, command, |_| true, &self.monitor.fenced)
+                self.administrators.on_command(command, |_| true)
             }
             command => {
                 let volumes = self.volumes.values().map(|(volume, _)| *volume).collect();
@@ -268,10 +246,6 @@ impl Administered for FileSystemWorld {
 
     fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        if self.budget.silences > 0 {
-            let living = self.administrators.living.keys().filter(|own| self.is_live(**own));
-            events.extend(living.map(|own| Event::Silence(*own)));
-        }
         if self.budget.settlers > 0 && self.state() == Some(FileSystemState::Deleting) {
             events.push(Event::Settle);
         }
@@ -294,14 +268,10 @@ impl Administered for FileSystemWorld {
 
     fn other_happens(&mut self, event: Event) {
         match event {
-            Event::Silence(own) => {
-                self.budget.silences -= 1;
-                self.silence(own);
-            }
             Event::Settle => {
                 self.budget.settlers -= 1;
                 let own = Generation(FIRST.0 + 1 + self.budget.settlers);
-                self.start(own, FileSystemDeletion::continuing(own, FileSystemTiming::default()));
+                self.begin(own, FileSystemDeletion::continuing(own, FileSystemTiming::default()));
             }
             Event::Follow(shard) => {
                 let (before, after) = (self.servers[&shard], self.followed(shard));
@@ -313,7 +283,7 @@ impl Administered for FileSystemWorld {
                     self.check.lapsed && is_between && was_examined && matches!(after, Server::Serves(_));
                 match (before, after) {
                     // The monitor ignores a fenced one.
-                    (Server::Begins(own), Server::Serves(_)) if self.monitor.fenced.contains(&own) => {
+                    (Server::Begins(own), Server::Serves(_)) if self.administrators.fenced.contains(&own) => {
                         self.servers.insert(shard, Server::Ended);
                     }
                     (Server::Begins(_) | Server::Ended, Server::Serves(own)) => self.own(shard, Some(own)),
@@ -343,14 +313,10 @@ impl Administered for FileSystemWorld {
     }
 
     fn perform(&mut self, own: Generation, asked: &Asked) -> Answer {
-        let is_fenced = self.monitor.fenced.contains(&own);
+        let is_fenced = self.administrators.fenced.contains(&own);
         match asked.question {
             Question::Store(ref command) => self.on_command(command),
-            Question::Fence(ref fence) => {
-                let hosts = (1..fence.below.0).map(Generation).filter(|host| !fence.except.contains(host));
-                self.monitor.fenced.extend(hosts);
-                Answer::Yes
-            }
+            Question::Fence(ref fence) => self.administrators.fence(fence),
             Question::CreateVolume { number } => {
                 if self.state() != Some(FileSystemState::Creating { by: own }) || self.volumes.contains_key(&number) {
                     return Answer::Failed;
@@ -422,7 +388,7 @@ impl Administered for FileSystemWorld {
     /// While no time passes, it looks again when that makes a difference: neither a server nor another administrator is to act first.
     fn may_wake(&self, own: Generation) -> bool {
         let is_behind = self.servers.keys().any(|shard| self.is_behind(*shard));
-        let acts = |by| by != own && self.is_live(by) && self.administrators.living.contains_key(&by);
+        let acts = |by| by != own && self.administrators.is_live(by) && self.administrators.living.contains_key(&by);
         let is_left = matches!(self.state(), Some(FileSystemState::Creating { by }) if acts(by));
         self.budget.time || !(is_behind || is_left)
     }
@@ -432,9 +398,8 @@ impl Administered for FileSystemWorld {
         self.budget.time.then_some(Duration::from_secs(60))
     }
 
-    fn died(&mut self, own: Generation) {
+    fn died(&mut self) {
         self.announced.clear();
-        self.silence(own);
     }
 
     fn ended(&mut self, own: Generation, administrator: Administrator, result: &Result<Done, Error>) {
@@ -444,7 +409,7 @@ impl Administered for FileSystemWorld {
         if let Ok(Done::Nothing) = result {
             assert!(!self.check.changed, "the shards were examined at different times: {self:#?}");
         }
-        self.leases.remove(&own);
+        self.administrators.leases.remove(&own);
     }
 
     fn check(&self) {
@@ -511,7 +476,7 @@ fn servers_that_release_a_file_system_in_time_are_not_fenced() {
         let world = FileSystemWorld::new(shards, Server::Serves, deletion(), QUIET);
         let ends = explore(world, |world| {
             world.check_deleted();
-            assert_eq!(world.monitor.fenced, BTreeSet::new());
+            assert_eq!(world.administrators.fenced, BTreeSet::new());
         });
         assert_eq!(ends, ["Ok(Changed)".to_string()].into());
     }
@@ -574,7 +539,7 @@ fn a_check_examines_what_its_servers_have_released_also_while_other_file_systems
         let ends = explore(FileSystemWorld::new(shards, Server::Serves, check(shards), budget), |world| {
             nothing_is_announced(world);
             assert_eq!(world.check.examined, (0..shards).collect::<Vec<_>>());
-            assert_eq!(world.monitor.fenced, BTreeSet::new());
+            assert_eq!(world.administrators.fenced, BTreeSet::new());
         });
         ends_with(&ends, &["Ok(Nothing)"]);
         assert_eq!(ends.len(), 1, "{ends:?}");

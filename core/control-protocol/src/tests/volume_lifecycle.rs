@@ -78,7 +78,7 @@ fn a_creation_that_a_device_has_no_space_for_leaves_nothing() {
 fn two_creations_of_one_volume_create_one() {
     let mut world = creation(Budget { settlers: 0, deaths: 1, operations: 0, ..QUIET });
     let second = Generation(12);
-    world.begin_with_lease(second, Creation::of(second, wide(), timing()));
+    world.begin(second, Creation::of(second, wide(), timing()));
     ends_with("two", world, &["Ok(Changed)", "Ok(Nothing)"]);
 }
 
@@ -130,7 +130,7 @@ fn a_volume_on_hold_for_a_dead_administrator_is_deleted() {
 fn a_volume_that_another_administrator_changes_is_deleted_when_that_has_ended() {
     let mut world = deletion(volume(), Budget { settlers: 0, operations: 0, deaths: 1, ..QUIET });
     let second = Generation(12);
-    world.begin_with_lease(second, VolumeChange::new(second, Change::Move(target()), timing()));
+    world.begin(second, VolumeChange::new(second, Change::Move(target()), timing()));
     ends_with("both", world, &["Ok(Changed)", "Err(NotUsable)"]);
 }
 
@@ -138,6 +138,6 @@ fn a_volume_that_another_administrator_changes_is_deleted_when_that_has_ended() 
 fn a_volume_may_be_deleted_while_it_is_created() {
     let mut world = creation(Budget { settlers: 0, operations: 0, deaths: 1, ..QUIET });
     let second = Generation(12);
-    world.begin_with_lease(second, Deletion::of(second, timing()));
+    world.begin(second, Deletion::of(second, timing()));
     ends_with("both", world, &["Ok(Changed)", "Err(NotUsable)"]);
 }

@@ -6,7 +6,7 @@ use crate::*;
 use braid_base::{DeviceId, Epoch, Generation, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_ordering::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub const DEVICES: [DeviceId; 2] = [DeviceId(0), DeviceId(1)];
@@ -20,8 +20,6 @@ pub struct World {
     pub version: Version,
     pub record: VolumeRecord,
     pub life: Life,
-    pub leases: BTreeMap<Generation, Lease>,
-    pub refused: BTreeSet<Generation>,
     pub epoch: Epoch,
     /// What each device holds of the volume, if anything.
     pub devices: BTreeMap<DeviceId, Held>,
@@ -105,7 +103,6 @@ impl Host {
 /// What may happen next, besides what happens to administrators.
 #[derive(Clone, Debug)]
 pub enum Event {
-    Silence(Generation),
     Settle,
     Continue,
     Restart,
@@ -132,18 +129,16 @@ impl World {
             version: Version(1),
             life: Life { is_there: true, next_volume: VolumeId(record.volume.id.0 + 1) },
             record,
-            leases: BTreeMap::new(),
-            refused: BTreeSet::new(),
             epoch: Epoch(1),
             devices,
             hosts: BTreeMap::new(),
-            administrators: Administrators::with(budget.lost, budget.failures, budget.deaths),
+            administrators: Administrators::with(budget.lost, budget.failures, budget.deaths, budget.silences),
             copied,
             budget,
         };
         world.add_host(USER);
         world.start(USER);
-        world.begin_with_lease(FIRST, first);
+        world.begin(FIRST, first);
         world
     }
 
@@ -172,7 +167,7 @@ impl World {
 
     /// Adds a host that has its lease, and has not read the store yet.
     pub fn add_host(&mut self, host: Generation) {
-        self.lease(host);
+        self.administrators.leases.insert(host, Lease::default());
         self.hosts.insert(host, Host::default());
     }
 
@@ -180,15 +175,6 @@ impl World {
     pub fn start(&mut self, host: Generation) {
         let (version, records) = (self.version, self.records());
         self.hosts.get_mut(&host).unwrap().start(version, &records);
-    }
-
-    fn lease(&mut self, host: Generation) {
-        self.leases.insert(host, Lease::default());
-    }
-
-    pub fn begin_with_lease(&mut self, own: Generation, operation: impl Into<Operation>) {
-        self.lease(own);
-        self.begin(own, operation);
     }
 
     /// Asserts, when nothing can happen any more, that whoever was to settle the change has had its turn.
@@ -205,7 +191,7 @@ impl World {
     fn is_worth_a_look(&self) -> bool {
         let late =
             |(host, lease): (&Generation, &Lease)| self.hosts.contains_key(host) && lease.confirmed < self.version;
-        !self.leases.iter().any(|(host, lease)| late((host, lease)) && !lease.is_silent)
+        !self.administrators.leases.iter().any(|(host, lease)| late((host, lease)) && !lease.is_silent)
     }
 }
 
@@ -216,11 +202,6 @@ impl Administered for World {
 
     fn other_events(&self) -> Vec<Event> {
         let mut events = Vec::new();
-        if self.budget.silences > 0 {
-            events.extend(
-                self.leases.iter().filter(|(_, lease)| !lease.is_silent).map(|(host, _)| Event::Silence(*host)),
-            );
-        }
         if self.budget.settlers > 0 && self.record().is_some_and(|record| record.administrator().is_some()) {
             events.push(Event::Settle);
         }
@@ -255,7 +236,7 @@ impl Administered for World {
             if state.late.is_some() {
                 events.push(Event::Late(*host));
             }
-            if let Some(lease) = self.leases.get(host).filter(|lease| !lease.is_over)
+            if let Some(lease) = self.administrators.leases.get(host).filter(|lease| !lease.is_over)
                 && let Some(version) = follower.clone().confirmable(|_| state.operation.is_none())
                 && lease.confirmed < version
             {
@@ -274,24 +255,20 @@ impl Administered for World {
 
     fn other_happens(&mut self, event: Event) {
         match event {
-            Event::Silence(host) => {
-                self.budget.silences -= 1;
-                self.leases.get_mut(&host).unwrap().is_silent = true;
-            }
             Event::Settle => {
                 self.budget.settlers -= 1;
                 let own = Generation(20 + self.budget.settlers);
                 let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
                 match self.record.state {
-                    VolumeState::Creating { .. } => self.begin_with_lease(own, Creation::continuing(own, timing)),
-                    VolumeState::Deleting { .. } => self.begin_with_lease(own, Deletion::continuing(own, timing)),
-                    _ => self.begin_with_lease(own, VolumeChange::recovering(own, timing)),
+                    VolumeState::Creating { .. } => self.begin(own, Creation::continuing(own, timing)),
+                    VolumeState::Deleting { .. } => self.begin(own, Deletion::continuing(own, timing)),
+                    _ => self.begin(own, VolumeChange::recovering(own, timing)),
                 }
             }
             Event::Continue => {
                 self.budget.continuers -= 1;
                 let own = Generation(30 + self.budget.continuers);
-                self.begin_with_lease(own, Migration::continuing(own, Timing::default()));
+                self.begin(own, Migration::continuing(own, Timing::default()));
             }
             Event::Restart => {
                 self.budget.restarts -= 1;
@@ -334,7 +311,7 @@ impl Administered for World {
                 let state = self.hosts.get_mut(&host).unwrap();
                 let is_idle = state.operation.is_none();
                 let confirmed = state.follower.as_mut().unwrap().confirmable(|_| is_idle);
-                self.leases.get_mut(&host).unwrap().confirmed = confirmed.unwrap();
+                self.administrators.leases.get_mut(&host).unwrap().confirmed = confirmed.unwrap();
             }
             Event::Begin(host) => {
                 self.budget.operations -= 1;
@@ -345,7 +322,7 @@ impl Administered for World {
                 let state = self.hosts.get_mut(&host).unwrap();
                 let operation = state.operation.take().unwrap();
                 // If the host is served, the operation went by what the devices hold.
-                if !self.refused.contains(&host) {
+                if !self.administrators.fenced.contains(&host) {
                     for device in DEVICES {
                         assert_eq!(held(&operation, device).as_ref(), self.devices.get(&device), "{host} at {device}");
                     }
@@ -397,18 +374,12 @@ impl Administered for World {
         }
     }
 
-    fn died(&mut self, own: Generation) {
-        if let Some(lease) = self.leases.get_mut(&own) {
-            lease.is_silent = true;
-        }
-    }
-
     /// Its process disconnects gracefully. What it has sent may still arrive.
     fn ended(&mut self, own: Generation, administrator: Administrator, result: &Result<Done, Error>) {
         assert_ne!(*result, Err(Error::Held(own)), "it knows its own hold, though the answer was lost");
         let left = administrator.pending.into_values().filter(|asked| Self::outlives(&asked.question));
         self.administrators.stray.extend(left.map(|asked| (own, asked)));
-        self.leases.remove(&own);
+        self.administrators.leases.remove(&own);
     }
 
     /// What must hold at every moment: a volume that is ready is the same everywhere, and one that does not exist is nowhere.
