@@ -4,61 +4,38 @@ use crate::system::*;
 use braid_base::ShardId;
 use braid_namespace::transfers::{TRANSFER_RUNS_MAX, Transfer, give, last_received, receive};
 use braid_namespace::{Placement, grow, keys, sum_of_counters};
-use braid_wire::{FileCommand, FileResult, FileTime, Owner};
-
-type Map = BTreeMap<Key, Bytes>;
+use braid_wire::{FileCommand, FileResult};
 
 const FIRST: ShardId = ShardId(0);
 const SECOND: ShardId = ShardId(1);
 const BLOCKS: u64 = 1_000;
-const HOST: Generation = Generation(7);
 
-fn shard(own: ShardId) -> Map {
+fn shard(own: ShardId) -> System {
     shard_of(Shards { own, count: 2, placement: Placement::Parent }, BLOCKS)
 }
 
-fn shard_of(shards: Shards, blocks: u64) -> Map {
-    let hash_bits = Parameters::HASH_BITS_MAX;
-    let parameters = Parameters { blocks, stripe_blocks: 10, hash_key: [3; 16], hash_bits, shards };
-    let mut map = Map::new();
-    apply(&format(&parameters, Owner::default(), 0o755, FileTime(0)), &mut map);
-    map
+fn shard_of(shards: Shards, blocks: u64) -> System {
+    System::with(&Parameters { stripe_blocks: 10, shards, ..parameters(blocks, Parameters::HASH_BITS_MAX) })
 }
 
-fn given(map: &mut Map, to: ShardId, received: u64, wanted: u64) -> Transfer {
-    let given = give(to, received, wanted, map).expect("all keys are in memory");
-    apply(&given.changes, map);
+fn given(giver: &mut System, to: ShardId, received: u64, wanted: u64) -> Transfer {
+    let given = give(to, received, wanted, &mut giver.map).expect("all keys are in memory");
+    apply(&given.changes, &mut giver.map);
     given.transfer.expect("the map is sound")
 }
 
-fn received(map: &mut Map, from: ShardId, transfer: &Transfer) -> Result<bool, FileError> {
-    let step = receive(from, transfer, map).expect("all keys are in memory");
-    apply(&step.changes, map);
+fn received(receiver: &mut System, from: ShardId, transfer: &Transfer) -> Result<bool, FileError> {
+    let step = receive(from, transfer, &mut receiver.map).expect("all keys are in memory");
+    apply(&step.changes, &mut receiver.map);
     step.is_done.map(|_| !step.changes.is_empty())
 }
 
-fn run(map: &mut Map, command: &FileCommand) -> Result<FileResult, FileError> {
-    let context = Context { host: HOST, now: FileTime(0), is_nearly_full: false };
-    let evaluation = evaluate(command, context, map).expect("all keys are in memory");
-    apply(&evaluation.changes, map);
-    evaluation.answer
-}
-
-fn free(map: &mut Map) -> u64 {
-    match run(map, &FileCommand::StatFileSystem) {
-        Ok(FileResult::FileSystem(status)) => status.free,
-        other => panic!("no status: {other:?}"),
-    }
-}
-
 /// Checks the maps of both shards as one. The counters of blocks lack those in transit.
-fn findings(maps: [&Map; 2]) -> Vec<Finding> {
-    let mut united: Map = maps.into_iter().rev().flat_map(|map| map.clone()).collect();
-    let counters = maps.map(|map| map[&keys::COUNTERS].clone());
+fn findings(shards: [&System; 2]) -> Vec<Finding> {
+    let mut united: Map = shards.into_iter().rev().flat_map(|shard| shard.map.clone()).collect();
+    let counters = shards.map(|shard| shard.map[&keys::COUNTERS].clone());
     united.insert(keys::COUNTERS, sum_of_counters(&counters).expect("they are sound"));
-    let mut check = Check::new(Windows { inodes: 100, blocks: 64 });
-    check.step(&mut united, usize::MAX).expect("all keys are in memory");
-    check.findings().0.to_vec()
+    System { map: united, now: 0, is_nearly_full: false }.findings()
 }
 
 #[test]
@@ -66,38 +43,35 @@ fn a_transfer_is_repeated_until_it_is_received_and_takes_effect_once() {
     let (mut giver, mut receiver) = (shard(FIRST), shard(SECOND));
     let first = given(&mut giver, SECOND, 0, 40);
     assert_eq!((first.number, first.runs.iter().map(|run| run.count).sum::<u64>()), (1, 130), "a quarter, as stripes");
-    assert_eq!((free(&mut giver), free(&mut receiver)), (370, 500));
+    assert_eq!((giver.status().free, receiver.status().free), (370, 500));
     assert_eq!(findings([&giver, &receiver]), [], "in transit");
     assert_eq!(given(&mut giver, SECOND, 0, 40), first, "it is not received");
     assert_eq!(given(&mut giver, SECOND, 0, 0), first);
-    assert_eq!(free(&mut giver), 370);
+    assert_eq!(giver.status().free, 370);
     assert_eq!(received(&mut receiver, FIRST, &first), Ok(true));
     assert_eq!(findings([&giver, &receiver]), []);
     assert_eq!(received(&mut receiver, FIRST, &first), Ok(false), "a copy");
-    assert_eq!(last_received(&mut receiver), Ok(vec![1, 0]));
-    assert_eq!(free(&mut receiver), 630);
+    assert_eq!(last_received(&mut receiver.map), Ok(vec![1, 0]));
+    assert_eq!(receiver.status().free, 630);
     assert_eq!(given(&mut giver, SECOND, 1, 0), Transfer { number: 1, runs: Vec::new() }, "nothing is wanted");
     let second = given(&mut giver, SECOND, 1, 400);
-    assert_eq!((second.number, free(&mut giver)), (2, 0), "all that there is");
+    assert_eq!((second.number, giver.status().free), (2, 0), "all that there is");
     assert_eq!(given(&mut giver, SECOND, 2, 1).runs, [], "there is no more");
     let third = Transfer { number: 3, ..second.clone() };
     assert_eq!(received(&mut receiver, FIRST, &third), Ok(false), "not the next one");
     assert_eq!(received(&mut receiver, FIRST, &second), Ok(true));
-    assert_eq!(free(&mut receiver), BLOCKS);
+    assert_eq!(receiver.status().free, BLOCKS);
     assert_eq!(findings([&giver, &receiver]), []);
 }
 
 #[test]
 fn a_transfer_of_scattered_blocks_has_a_bounded_number_of_runs() {
     let (mut giver, mut receiver) = (shard(FIRST), shard(SECOND));
-    let Ok(FileResult::Reserved(all)) = run(&mut giver, &FileCommand::Reserve { blocks: 500 }) else {
-        panic!("there is space")
-    };
-    assert_eq!(all, [BlockRange::new(0, 500)]);
+    assert_eq!(giver.reserve(500), [BlockRange::new(0, 500)]);
     let every_third = (0..160).map(|number| BlockRange::new(number * 3, 1)).collect();
-    assert_eq!(run(&mut giver, &FileCommand::GiveBack { runs: every_third }), Ok(FileResult::Done));
+    assert_eq!(giver.run(FileCommand::GiveBack { runs: every_third }), Ok(FileResult::Done));
     let transfer = given(&mut giver, SECOND, 0, 300);
-    assert_eq!((transfer.runs.len(), free(&mut giver)), (TRANSFER_RUNS_MAX, 160 - TRANSFER_RUNS_MAX as u64));
+    assert_eq!((transfer.runs.len(), giver.status().free), (TRANSFER_RUNS_MAX, 160 - TRANSFER_RUNS_MAX as u64));
     assert_eq!(received(&mut receiver, FIRST, &transfer), Ok(true));
     assert_eq!(findings([&giver, &receiver]), []);
 }
@@ -108,15 +82,15 @@ fn blocks_that_are_in_transit_and_elsewhere_are_found() {
     let transfer = given(&mut giver, SECOND, 0, 40);
     let key = keys::given(FIRST, SECOND);
     let (mut forgotten, mut damaged) = (giver.clone(), giver.clone());
-    forgotten.remove(&key);
-    damaged.insert(key, Bytes::from_static(&[1, 2]));
+    forgotten.map.remove(&key);
+    damaged.map.insert(key, Bytes::from_static(&[1, 2]));
     let leaked = |found: &[Finding]| found.iter().any(|found| matches!(found, Finding::Leaked { .. }));
     assert!(leaked(&findings([&forgotten, &receiver])));
     let found = findings([&damaged, &receiver]);
     assert!(leaked(&found) && found.contains(&Finding::Damaged { key }), "{found:?}");
     // The receiver does not remember that it has received the transfer.
     received(&mut receiver, FIRST, &transfer).unwrap();
-    receiver.remove(&keys::received(FIRST, SECOND));
+    receiver.map.remove(&keys::received(FIRST, SECOND));
     let twice = |found: &Finding| matches!(found, Finding::UsedTwice { .. });
     assert!(findings([&giver, &receiver]).iter().any(twice));
 }
@@ -125,7 +99,7 @@ fn blocks_that_are_in_transit_and_elsewhere_are_found() {
 fn transfers_that_no_shard_may_make_are_refused() {
     let (mut giver, mut receiver) = (shard(FIRST), shard(SECOND));
     for to in [FIRST, ShardId(2), ShardId(255)] {
-        let given = give(to, 0, 10, &mut giver).unwrap();
+        let given = give(to, 0, 10, &mut giver.map).unwrap();
         assert_eq!((given.changes, given.transfer), (Vec::new(), Err(FileError::Malformed)), "{to:?}");
     }
     let of = |run| Transfer { number: 1, runs: vec![run] };
@@ -138,8 +112,8 @@ fn transfers_that_no_shard_may_make_are_refused() {
         assert_eq!(received(&mut receiver, FIRST, &wrong), Err(FileError::Malformed), "{wrong:?}");
     }
     assert_eq!(received(&mut receiver, FIRST, &of(BlockRange::new(600, 10))), Err(FileError::Lost), "its own block");
-    assert_eq!(free(&mut receiver), 500);
-    assert!(receiver.keys().all(|key| key.kind != Kind::FileSystem || key.of == 0), "nothing was recorded");
+    assert_eq!(receiver.status().free, 500);
+    assert!(receiver.map.keys().all(|key| key.kind != Kind::FileSystem || key.of == 0), "nothing was recorded");
 }
 
 #[test]
@@ -149,13 +123,12 @@ fn each_shard_gets_its_part_of_the_blocks_of_a_volume_that_has_grown() {
     let transfer = given(&mut first, SECOND, 0, 10);
     assert_eq!(received(&mut second, FIRST, &transfer), Ok(true));
     given(&mut first, SECOND, transfer.number, 20);
-    let before = (free(&mut first), free(&mut second));
+    let before = (first.status().free, second.status().free);
     for blocks in [BLOCKS + 501, BLOCKS + 501, BLOCKS] {
-        for map in [&mut first, &mut second] {
-            let changes = grow(blocks, map).expect("the map is sound");
-            apply(&changes, map);
+        for System { map, .. } in [&mut first, &mut second] {
+            apply(&grow(blocks, map).expect("the map is sound"), map);
         }
-        let added = (free(&mut first) - before.0, free(&mut second) - before.1);
+        let added = (first.status().free - before.0, second.status().free - before.1);
         assert_eq!(added.0 + added.1, 501);
         assert!(added.0.abs_diff(added.1) < 32, "{added:?}");
         assert_eq!(findings([&first, &second]), []);
@@ -175,7 +148,8 @@ fn each_added_block_is_in_one_shard_whichever_steps_the_shards_see() {
         for hasty in 0..count {
             let mut owners = BTreeMap::<u64, usize>::new();
             for own in 0..count {
-                let mut map = shard_of(Shards { own: ShardId(own), count, placement: Placement::Parent }, first);
+                let shards = Shards { own: ShardId(own), count, placement: Placement::Parent };
+                let System { mut map, .. } = shard_of(shards, first);
                 let steps = if own == hasty { vec![third] } else { vec![second, third] };
                 for blocks in steps {
                     apply(&grow(blocks, &mut map).expect("the map is sound"), &mut map);
