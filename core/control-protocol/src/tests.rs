@@ -18,20 +18,9 @@ use exploration::{Administered, explore};
 use std::collections::BTreeSet;
 use world::{Budget, DEVICES, World};
 
-const QUIET: Budget = Budget {
-    lost: 0,
-    deaths: 0,
-    silences: 0,
-    settlers: 1,
-    operations: 2,
-    returns: 0,
-    continuers: 0,
-    notes: 0,
-    restarts: 0,
-    full: None,
-    unanswered: 0,
-    failures: 0,
-};
+fn quiet() -> Budget {
+    Budget { settlers: 1, operations: 2, ..Budget::default() }
+}
 
 fn volume() -> VolumeDescription {
     VolumeDescription::new(

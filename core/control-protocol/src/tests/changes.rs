@@ -32,7 +32,7 @@ fn all_end_with(what: &str, budget: &Budget, expected: &[&str]) -> BTreeSet<Stri
 #[test]
 fn a_change_ends_whatever_hosts_do_meanwhile() {
     for (volume, change) in changes() {
-        let mut world = world(volume, change, QUIET);
+        let mut world = world(volume, change, quiet());
         world.add_host(LATE_USER);
         ends_with("all is well", world, &["Ok(Changed)", "Ok(Nothing)"]);
     }
@@ -40,14 +40,14 @@ fn a_change_ends_whatever_hosts_do_meanwhile() {
 
 #[test]
 fn answers_may_be_lost_and_questions_take_effect_late() {
-    let budget = Budget { lost: 2, operations: 1, ..QUIET };
+    let budget = Budget { lost: 2, operations: 1, ..quiet() };
     let ends = all_end_with("lost answers", &budget, &["Ok(Changed)", "Incomplete"]);
     assert!(!ends.contains("Err(Lost)"), "nobody takes over from a living administrator");
 }
 
 #[test]
 fn a_change_whose_question_fails_names_that_question() {
-    let budget = Budget { failures: 1, operations: 0, settlers: 0, ..QUIET };
+    let budget = Budget { failures: 1, operations: 0, settlers: 0, ..quiet() };
     let mut ends = all_end_with("failed questions", &budget, &["Ok(Changed)", "Err(Question(", "Err(Incomplete("]);
     let migration = Migration::to(FIRST, target(), Timing::default());
     ends.extend(ends_with("a migration", World::new(volume(), migration, budget), &["Ok(Changed)", "Err(Question("]));
@@ -58,25 +58,25 @@ fn a_change_whose_question_fails_names_that_question() {
 
 #[test]
 fn holds_end_though_answers_of_hosts_are_lost() {
-    let budget = Budget { unanswered: 1, deaths: 1, settlers: 1, operations: 1, ..QUIET };
+    let budget = Budget { unanswered: 1, deaths: 1, settlers: 1, operations: 1, ..quiet() };
     all_end_with("unanswered", &budget, &["Ok(Changed)", "Ok(Reverted)"]);
 }
 
 #[test]
 fn an_administrator_may_die_at_every_step() {
-    let budget = Budget { deaths: 1, settlers: 2, operations: 1, ..QUIET };
+    let budget = Budget { deaths: 1, settlers: 2, operations: 1, ..quiet() };
     all_end_with("deaths", &budget, &["Ok(Changed)", "Ok(Reverted)", "Ok(Nothing)"]);
 }
 
 #[test]
 fn an_administrator_that_was_suspended_and_taken_over_changes_nothing() {
-    let budget = Budget { silences: 1, settlers: 1, operations: 1, ..QUIET };
+    let budget = Budget { silences: 1, settlers: 1, operations: 1, ..quiet() };
     all_end_with("suspended", &budget, &["Ok(Changed)", "Ok(Reverted)", "Err(Lost)", "Incomplete"]);
 }
 
 #[test]
 fn silence_death_and_lost_answers_may_come_together() {
-    let budget = Budget { lost: 1, deaths: 0, silences: 1, settlers: 1, operations: 0, ..QUIET };
+    let budget = Budget { lost: 1, deaths: 0, silences: 1, settlers: 1, operations: 0, ..quiet() };
     ends_with("all at once", world(volume(), reorder(), budget), &["Ok(Changed)", "Ok(Reverted)"]);
 }
 
@@ -85,7 +85,7 @@ fn a_change_that_a_device_has_no_space_for_is_undone() {
     let [one, other] = DEVICES;
     let cases = [(one, Change::Move(target())), (other, Change::Move(target())), (one, Change::Grow(3 << 16))];
     for (device, change) in cases {
-        let mut world = world(volume(), change, Budget { deaths: 1, operations: 0, ..QUIET });
+        let mut world = world(volume(), change, Budget { deaths: 1, operations: 0, ..quiet() });
         world.budget.full = Some(device);
         ends_with("no space", world, &["NoSpace", "Ok(Changed)"]);
     }
@@ -94,7 +94,7 @@ fn a_change_that_a_device_has_no_space_for_is_undone() {
 #[test]
 fn a_volume_does_not_shrink_nor_change_its_size_while_it_moves() {
     for (volume, bytes) in [(volume(), 1 << 16), (volume(), 1 << 15), (moving(), 3 << 16), (volume(), (3 << 16) + 1)] {
-        let world = world(volume, Change::Grow(bytes), Budget { operations: 0, ..QUIET });
+        let world = world(volume, Change::Grow(bytes), Budget { operations: 0, ..quiet() });
         let ends = ends_with("no growth", world, &["Err(Migration)"]);
         assert_eq!(ends.len(), 1, "{ends:?}");
     }
@@ -102,12 +102,12 @@ fn a_volume_does_not_shrink_nor_change_its_size_while_it_moves() {
 
 #[test]
 fn a_device_that_returns_during_a_change_is_told_again() {
-    all_end_with("returns", &Budget { returns: 1, operations: 0, ..QUIET }, &["Ok(Changed)"]);
+    all_end_with("returns", &Budget { returns: 1, operations: 0, ..quiet() }, &["Ok(Changed)"]);
 }
 
 #[test]
 fn one_of_two_administrators_changes_a_volume() {
-    let mut world = world(volume(), reorder(), Budget { settlers: 0, operations: 1, ..QUIET });
+    let mut world = world(volume(), reorder(), Budget { settlers: 0, operations: 1, ..quiet() });
     let second = Generation(12);
     let change = Change::Ordering(Ordering::None);
     world.begin(second, VolumeChange::new(second, change, Timing::default()));

@@ -54,7 +54,7 @@ impl World {
                 version: self.version,
                 record: self.record().cloned().map(Box::new),
                 ready_devices: DEVICES.into(),
-                next_volume: self.life.next_volume,
+                next_volume: self.next_volume,
             },
             Command::Replace { after, .. } | Command::Remove { after } | Command::Confirm { version: after }
                 if *after != self.version =>
@@ -63,16 +63,16 @@ impl World {
             }
             Command::Replace { record, .. } => {
                 self.version = Version(self.version.0 + 1);
-                if !self.life.is_there {
-                    assert_eq!(record.volume.id, self.life.next_volume, "numbers are not used again");
-                    self.life.next_volume = VolumeId(record.volume.id.0 + 1);
+                if !self.is_there {
+                    assert_eq!(record.volume.id, self.next_volume, "numbers are not used again");
+                    self.next_volume = VolumeId(record.volume.id.0 + 1);
                 }
-                (self.record, self.life.is_there) = (record.clone(), true);
+                (self.record, self.is_there) = (record.clone(), true);
                 Answer::Replaced { version: self.version }
             }
             Command::Remove { .. } => {
                 self.version = Version(self.version.0 + 1);
-                self.life.is_there = false;
+                self.is_there = false;
                 Answer::Replaced { version: self.version }
             }
             Command::Confirm { .. } | Command::Watch => Answer::Yes,

@@ -151,30 +151,6 @@ pub struct Lease {
     pub is_over: bool,
 }
 
-/// The answer to a command about the record of a file system that has these volumes.
-pub fn on_file_system(
-    (version, record): (&mut Version, &mut Option<FileSystemRecord>),
-    volumes: Vec<VolumeId>,
-    command: &Command,
-) -> Answer {
-    match *command {
-        Command::ReadFileSystem => {
-            let record = record.clone().map(|record| FileSystemRecord { volumes, ..record });
-            return Answer::FileSystem { version: *version, record };
-        }
-        Command::ReplaceFileSystem { after, .. } | Command::RemoveFileSystem { after } if after != *version => {
-            return Answer::Superseded;
-        }
-        Command::ReplaceFileSystem { state, .. } => {
-            record.as_mut().expect("the version is that of the record").state = state;
-        }
-        Command::RemoveFileSystem { .. } => *record = None,
-        ref other => panic!("not a command about a file system: {other:?}"),
-    }
-    version.0 += 1;
-    Answer::Replaced { version: *version }
-}
-
 /// What may happen next in a world with administrators.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<E> {

@@ -56,7 +56,8 @@ enum Server {
     Ended,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// How often each kind of event may still happen.
+#[derive(Clone, Copy, Debug, Default)]
 struct Budget {
     lost: u32,
     deaths: u32,
@@ -72,24 +73,9 @@ struct Budget {
     lapses: u32,
     /// Releases of other file systems.
     releases: u32,
-    /// Servers that follow what they see. Otherwise none does anything.
-    follow: bool,
     /// The time passes.
     time: bool,
 }
-
-const QUIET: Budget = Budget {
-    lost: 0,
-    deaths: 0,
-    failures: 0,
-    silences: 0,
-    settlers: 0,
-    suspensions: 0,
-    lapses: 0,
-    releases: 0,
-    follow: true,
-    time: false,
-};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -155,7 +141,7 @@ impl FileSystemWorld {
     }
 
     fn is_behind(&self, shard: FileSystemId) -> bool {
-        self.budget.follow && self.followed(shard) != self.servers[&shard]
+        self.followed(shard) != self.servers[&shard]
     }
 
     /// What a server does next.
@@ -197,6 +183,11 @@ impl FileSystemWorld {
         self.own(shard, Some(own));
     }
 
+    fn replaced(&mut self, record: Option<FileSystemRecord>) -> Answer {
+        (self.version, self.record) = (Version(self.version.0 + 1), record);
+        Answer::Replaced { version: self.version }
+    }
+
     fn on_command(&mut self, command: &Command) -> Answer {
         match command {
             Command::ListServers => {
@@ -210,21 +201,29 @@ impl FileSystemWorld {
                 let leases = self.servers.iter().filter_map(lease).collect();
                 Answer::Servers { leases, announced: self.announced.clone() }
             }
-            Command::EnterFileSystem { after, .. } if *after != self.version => Answer::Superseded,
+            Command::ReadFileSystem => {
+                let volumes = self.volumes.values().map(|(volume, _)| *volume).collect();
+                let record = self.record.clone().map(|record| FileSystemRecord { volumes, ..record });
+                Answer::FileSystem { version: self.version, record }
+            }
+            Command::EnterFileSystem { after, .. }
+            | Command::ReplaceFileSystem { after, .. }
+            | Command::RemoveFileSystem { after }
+                if *after != self.version =>
+            {
+                Answer::Superseded
+            }
             Command::EnterFileSystem { by, .. } => {
                 self.last.0.0 += 1;
                 let (servers, state) = (vec![self.last.0], FileSystemState::Creating { by: *by });
-                self.record = Some(FileSystemRecord { servers, volumes: Vec::new(), state });
-                self.version.0 += 1;
-                Answer::Replaced { version: self.version }
+                self.replaced(Some(FileSystemRecord { servers, volumes: Vec::new(), state }))
             }
-            Command::ListHosts | Command::EndLease { .. } | Command::ForgetLease { .. } => {
-                self.administrators.on_command(command, |_| true)
+            Command::ReplaceFileSystem { state, .. } => {
+                let record = self.record.take().expect("the version is that of the record");
+                self.replaced(Some(FileSystemRecord { state: *state, ..record }))
             }
-            command => {
-                let volumes = self.volumes.values().map(|(volume, _)| *volume).collect();
-                on_file_system((&mut self.version, &mut self.record), volumes, command)
-            }
+            Command::RemoveFileSystem { .. } => self.replaced(None),
+            command => self.administrators.on_command(command, |_| true),
         }
     }
 }
@@ -431,9 +430,9 @@ fn nothing_is_left(world: &FileSystemWorld) {
 
 #[test]
 fn one_of_two_administrators_creates_a_file_system_and_the_other_finds_it() {
-    let ends = explore(FileSystemWorld::of_creation(1, QUIET), nothing_is_left);
+    let ends = explore(FileSystemWorld::of_creation(1, Budget::default()), nothing_is_left);
     assert_eq!(ends, ["Ok(Changed)".to_string()].into());
-    let ends = explore(FileSystemWorld::of_creation(2, QUIET), |world| {
+    let ends = explore(FileSystemWorld::of_creation(2, Budget::default()), |world| {
         nothing_is_left(world);
         assert!(world.record.is_some());
     });
@@ -442,15 +441,16 @@ fn one_of_two_administrators_creates_a_file_system_and_the_other_finds_it() {
 
 #[test]
 fn a_creation_that_fails_leaves_nothing() {
-    let ends = explore(FileSystemWorld::of_creation(1, Budget { failures: 1, ..QUIET }), nothing_is_left);
+    let ends = explore(FileSystemWorld::of_creation(1, Budget { failures: 1, ..Budget::default() }), nothing_is_left);
     ends_with(&ends, &["Ok(Changed)", "Err(Question"]);
-    let ends = explore(FileSystemWorld::of_creation(2, Budget { failures: 1, lost: 1, ..QUIET }), nothing_is_left);
+    let ends =
+        explore(FileSystemWorld::of_creation(2, Budget { failures: 1, lost: 1, ..Budget::default() }), nothing_is_left);
     ends_with(&ends, &["Ok(Changed)", "Err(Question", "Err(FileSystemExists)"]);
 }
 
 #[test]
 fn remains_of_a_dead_administrator_are_deleted_first() {
-    let ends = explore(FileSystemWorld::of_creation(2, Budget { deaths: 1, ..QUIET }), |world| {
+    let ends = explore(FileSystemWorld::of_creation(2, Budget { deaths: 1, ..Budget::default() }), |world| {
         // Whoever lives has created it, or found it being deleted.
         if world.administrators.ends.contains("Ok(Changed)") {
             nothing_is_left(world);
@@ -461,19 +461,19 @@ fn remains_of_a_dead_administrator_are_deleted_first() {
 
 #[test]
 fn an_administrator_that_was_evicted_touches_nothing_when_it_goes_on() {
-    let ends = explore(FileSystemWorld::of_creation(2, Budget { silences: 1, ..QUIET }), |world| {
+    let ends = explore(FileSystemWorld::of_creation(2, Budget { silences: 1, ..Budget::default() }), |world| {
         assert!(world.record.is_some(), "nobody has created it: {world:#?}");
         nothing_is_left(world);
     });
     ends_with(&ends, &["Ok(Changed)", "Err(Lost)"]);
-    let budget = Budget { silences: 1, failures: 1, ..QUIET };
+    let budget = Budget { silences: 1, failures: 1, ..Budget::default() };
     ends_with(&explore(FileSystemWorld::of_creation(2, budget), |_| ()), &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
 }
 
 #[test]
 fn servers_that_release_a_file_system_in_time_are_not_fenced() {
     for shards in [1, 2] {
-        let world = FileSystemWorld::new(shards, Server::Serves, deletion(), QUIET);
+        let world = FileSystemWorld::new(shards, Server::Serves, deletion(), Budget::default());
         let ends = explore(world, |world| {
             world.check_deleted();
             assert_eq!(world.administrators.fenced, BTreeSet::new());
@@ -484,16 +484,22 @@ fn servers_that_release_a_file_system_in_time_are_not_fenced() {
 
 #[test]
 fn a_server_that_does_not_end_is_fenced_and_one_that_begins_late_is_too() {
-    let world = FileSystemWorld::new(1, Server::Serves, deletion(), Budget { suspensions: 1, time: true, ..QUIET });
+    let world =
+        FileSystemWorld::new(1, Server::Serves, deletion(), Budget { suspensions: 1, time: true, ..Budget::default() });
     ends_with(&explore(world, FileSystemWorld::check_deleted), &["Ok(Changed)", "FencingServers"]);
-    let world = FileSystemWorld::new(2, Server::Begins, deletion(), Budget { time: true, ..QUIET });
+    let world = FileSystemWorld::new(2, Server::Begins, deletion(), Budget { time: true, ..Budget::default() });
     ends_with(&explore(world, FileSystemWorld::check_deleted), &["Ok(Changed)", "FencingServers"]);
 }
 
 #[test]
 fn a_deletion_is_completed_by_whoever_continues_it() {
     for (lost, deaths) in [(2, 0), (0, 1)] {
-        let world = FileSystemWorld::new(1, Server::Serves, deletion(), Budget { lost, deaths, settlers: 1, ..QUIET });
+        let world = FileSystemWorld::new(
+            1,
+            Server::Serves,
+            deletion(),
+            Budget { lost, deaths, settlers: 1, ..Budget::default() },
+        );
         let ends = explore(world, |world| {
             let is_left = world.state() == Some(FileSystemState::Deleting);
             let has_died = world.administrators.deaths < deaths;
@@ -505,12 +511,12 @@ fn a_deletion_is_completed_by_whoever_continues_it() {
 
 #[test]
 fn a_file_system_that_there_is_not_is_not_deleted() {
-    let mut world = FileSystemWorld::new(1, Server::Serves, deletion(), QUIET);
+    let mut world = FileSystemWorld::new(1, Server::Serves, deletion(), Budget::default());
     world.record = None;
     let ends = explore(world, |_| ());
     assert_eq!(ends, ["Err(NoFileSystem)".to_string()].into());
     let continuing = FileSystemDeletion::continuing(FIRST, FileSystemTiming::default());
-    let ends = explore(FileSystemWorld::new(1, Server::Serves, continuing, QUIET), |world| {
+    let ends = explore(FileSystemWorld::new(1, Server::Serves, continuing, Budget::default()), |world| {
         assert_eq!(world.state(), Some(FileSystemState::Ready));
     });
     assert_eq!(ends, ["Ok(Nothing)".to_string()].into());
@@ -535,7 +541,7 @@ fn processes_that_take_over_again_and_again_end_a_deletion() {
 #[test]
 fn a_check_examines_what_its_servers_have_released_also_while_other_file_systems_are_released() {
     for shards in [1, 2] {
-        let budget = Budget { releases: 2, ..QUIET };
+        let budget = Budget { releases: 2, ..Budget::default() };
         let ends = explore(FileSystemWorld::new(shards, Server::Serves, check(shards), budget), |world| {
             nothing_is_announced(world);
             assert_eq!(world.check.examined, (0..shards).collect::<Vec<_>>());
@@ -548,7 +554,7 @@ fn a_check_examines_what_its_servers_have_released_also_while_other_file_systems
 
 #[test]
 fn a_check_fences_a_server_that_does_not_release_but_examines_nothing_that_has_not_quiesced() {
-    let budget = Budget { suspensions: 1, time: true, ..QUIET };
+    let budget = Budget { suspensions: 1, time: true, ..Budget::default() };
     let ends = explore(FileSystemWorld::new(1, Server::Serves, check(1), budget), nothing_is_announced);
     ends_with(&ends, &["Ok(Nothing)", "Unserved"]);
     let ends = explore(FileSystemWorld::new(2, Server::Serves, check(2), budget), nothing_is_announced);
@@ -558,23 +564,22 @@ fn a_check_fences_a_server_that_does_not_release_but_examines_nothing_that_has_n
 #[test]
 fn a_check_withdraws_what_it_has_announced_when_answers_are_lost() {
     for shards in [1, 2] {
-        let world = FileSystemWorld::new(shards, Server::Serves, check(shards), Budget { lost: 2, ..QUIET });
+        let world =
+            FileSystemWorld::new(shards, Server::Serves, check(shards), Budget { lost: 2, ..Budget::default() });
         ends_with(&explore(world, nothing_is_announced), &["Ok(Nothing)", "Err(Question"]);
     }
 }
 
 #[test]
 fn a_check_that_was_suspended_does_not_join_maps_of_different_times() {
-    let world = FileSystemWorld::new(2, Server::Serves, check(2), Budget { lapses: 1, time: true, ..QUIET });
+    let world =
+        FileSystemWorld::new(2, Server::Serves, check(2), Budget { lapses: 1, time: true, ..Budget::default() });
     ends_with(&explore(world, nothing_is_announced), &["Ok(Nothing)", "Err(Interrupted)"]);
 }
 
 #[test]
 fn a_second_check_does_not_begin() {
-    let mut world = FileSystemWorld::new(1, Server::Serves, check(1), QUIET);
+    let mut world = FileSystemWorld::new(1, Server::Serves, check(1), Budget::default());
     world.announced.insert(Announcement::Check);
-    let (tag, own) = (Tag(1), FIRST);
-    let answer = world.on_command(&Command::ListServers);
-    world.give(own, Input::Answer { tag, answer });
-    assert_eq!(world.administrators.ends, ["Err(CheckUnderWay)".to_string()].into());
+    assert_eq!(explore(world, |_| ()), ["Err(CheckUnderWay)".to_string()].into());
 }

@@ -17,32 +17,32 @@ fn continued(budget: Budget) -> World {
 
 #[test]
 fn a_migration_goes_from_one_device_to_the_other() {
-    let budget = Budget { settlers: 0, notes: 1, ..QUIET };
+    let budget = Budget { settlers: 0, notes: 1, ..quiet() };
     let ends = ends_with("a whole migration", World::new(volume(), first(), budget), &["Ok(Changed)"]);
     assert_eq!(ends.len(), 1, "nothing else can happen: {ends:?}");
 }
 
 #[test]
 fn a_migration_whose_operation_dies_is_continued_from_what_is_noted() {
-    let budget = Budget { deaths: 1, continuers: 1, operations: 0, ..QUIET };
+    let budget = Budget { deaths: 1, continuers: 1, operations: 0, ..quiet() };
     ends_with("deaths", World::new(volume(), first(), budget), &["Ok(Changed)", "Ok(Reverted)", "Ok(Nothing)"]);
 }
 
 #[test]
 fn two_operations_that_continue_one_migration_do_no_harm() {
-    let budget = Budget { continuers: 1, operations: 0, ..QUIET };
+    let budget = Budget { continuers: 1, operations: 0, ..quiet() };
     ends_with("two", continued(budget), &["Ok(Changed)", "Err(Held(", "Err(Migration)"]);
 }
 
 #[test]
 fn a_migration_that_was_given_up_and_begun_again_is_not_ended_by_who_copied_the_first() {
-    let budget = Budget { restarts: 1, continuers: 1, notes: 1, operations: 0, settlers: 0, ..QUIET };
+    let budget = Budget { restarts: 1, continuers: 1, notes: 1, operations: 0, settlers: 0, ..quiet() };
     ends_with("restarted", continued(budget), &["Ok(Changed)", "Err(Migration)"]);
 }
 
 #[test]
 fn lost_answers_and_restarts_do_no_harm() {
-    let budget = Budget { lost: 1, continuers: 1, restarts: 1, operations: 0, settlers: 0, ..QUIET };
+    let budget = Budget { lost: 1, continuers: 1, restarts: 1, operations: 0, settlers: 0, ..quiet() };
     ends_with("all at once", continued(budget), &["Ok(Changed)", "Err(Migration)"]);
 }
 
@@ -51,7 +51,7 @@ fn a_volume_moves_only_to_a_place_that_it_does_not_use_and_with_an_ordering() {
     let moved = Change::EndMove.applied_to(&moving());
     let unordered = VolumeDescription { ordering: Ordering::None, ..volume() };
     for volume in [moved, unordered, moving()] {
-        let world = World::new(volume, first(), QUIET);
+        let world = World::new(volume, first(), quiet());
         let ends = explore(world, World::is_settled);
         assert!(ends.iter().all(|end| end.contains("Migration")), "{ends:?}");
     }

@@ -33,59 +33,41 @@ fn both_end_with(what: &str, budget: Budget, expected: &[&str]) {
     ends_with(what, deletion(wide(), budget), expected);
 }
 
-/// The volume is on hold for a change of an administrator that has died.
-fn abandoned(state: VolumeState, budget: Budget) -> World {
-    let mut world = deletion(volume(), budget);
-    world.record.state = state;
-    // Hosts know of it, and have drained if it is committed.
-    world.start(USER);
-    world
-}
-
 #[test]
 fn a_volume_is_created() {
-    let mut world = creation(QUIET);
+    let mut world = creation(quiet());
     world.add_host(LATE_USER);
     ends_with("creation", world, &["Ok(Changed)", "Ok(Nothing)"]);
 }
 
 #[test]
-fn a_creation_with_lost_answers_is_complete_or_leaves_nothing() {
-    let budget = Budget { lost: 2, operations: 0, ..QUIET };
-    ends_with("lost", creation(budget), &["Ok(Changed)", "Incomplete"]);
+fn a_change_with_lost_answers_is_complete_or_leaves_nothing() {
+    both_end_with("lost", Budget { lost: 2, operations: 1, ..quiet() }, &["Ok(Changed)", "Incomplete"]);
 }
 
 #[test]
 fn a_change_whose_administrator_dies_or_is_suspended_is_completed() {
-    let budget = Budget { deaths: 1, settlers: 2, operations: 1, ..QUIET };
+    let budget = Budget { deaths: 1, settlers: 2, operations: 1, ..quiet() };
     both_end_with("deaths", budget, &["Ok(Changed)", "Ok(Nothing)"]);
-    let budget = Budget { silences: 1, settlers: 1, operations: 1, ..QUIET };
+    let budget = Budget { silences: 1, settlers: 1, operations: 1, ..quiet() };
     both_end_with("suspended", budget, &["Ok(Changed)", "Ok(Nothing)", "Err("]);
-    let budget = Budget { silences: 1, lost: 1, settlers: 1, operations: 0, ..QUIET };
+    let budget = Budget { silences: 1, lost: 1, settlers: 1, operations: 0, ..quiet() };
     both_end_with("all at once", budget, &["Ok(Changed)"]);
 }
 
 #[test]
 fn a_creation_that_a_device_has_no_space_for_leaves_nothing() {
     for device in DEVICES {
-        let mut world = creation(Budget { deaths: 1, settlers: 2, operations: 0, ..QUIET });
+        let mut world = creation(Budget { deaths: 1, settlers: 2, operations: 0, ..quiet() });
         world.budget.full = Some(device);
         ends_with("no space", world, &["NoSpace", "Ok(Changed)"]);
     }
 }
 
 #[test]
-fn two_creations_of_one_volume_create_one() {
-    let mut world = creation(Budget { settlers: 0, deaths: 1, operations: 0, ..QUIET });
-    let second = Generation(12);
-    world.begin(second, Creation::of(second, wide(), timing()));
-    ends_with("two", world, &["Ok(Changed)", "Ok(Nothing)"]);
-}
-
-#[test]
 fn a_number_that_another_volume_has_had_is_refused() {
-    let mut world = creation(QUIET);
-    world.life.next_volume = VolumeId(wide().id.0 + 1);
+    let mut world = creation(quiet());
+    world.next_volume = VolumeId(wide().id.0 + 1);
     let ends = ends_with("used", world, &["NumberUsed"]);
     assert_eq!(ends.len(), 1, "{ends:?}");
 }
@@ -93,51 +75,46 @@ fn a_number_that_another_volume_has_had_is_refused() {
 #[test]
 fn a_volume_is_deleted_when_no_host_uses_it() {
     for volume in [wide(), moving()] {
-        let mut world = deletion(volume, QUIET);
+        let mut world = deletion(volume, quiet());
         world.add_host(LATE_USER);
         ends_with("deletion", world, &["Ok(Changed)", "Ok(Nothing)"]);
     }
 }
 
 #[test]
-fn a_deletion_with_lost_answers_is_completed() {
-    let budget = Budget { lost: 2, operations: 1, ..QUIET };
-    ends_with("lost", deletion(wide(), budget), &["Ok(Changed)", "Incomplete"]);
-}
-
-#[test]
 fn hosts_whose_answers_are_lost_know_what_there_is() {
-    let budget = Budget { unanswered: 1, deaths: 1, settlers: 1, operations: 1, ..QUIET };
+    let budget = Budget { unanswered: 1, deaths: 1, settlers: 1, operations: 1, ..quiet() };
     both_end_with("unanswered", budget, &["Ok(Changed)"]);
 }
 
 #[test]
 fn a_device_that_returns_meanwhile_has_what_it_should() {
-    both_end_with("returns", Budget { returns: 1, operations: 0, ..QUIET }, &["Ok(Changed)"]);
+    both_end_with("returns", Budget { returns: 1, operations: 0, ..quiet() }, &["Ok(Changed)"]);
 }
 
 #[test]
 fn a_volume_on_hold_for_a_dead_administrator_is_deleted() {
-    let dead = Generation(5);
-    let to = || Change::Move(target());
-    for state in [VolumeState::Draining { to: to(), by: dead }, VolumeState::Reordering { to: to(), by: dead }] {
-        let budget = Budget { settlers: 1, operations: 1, ..QUIET };
-        ends_with("on hold", abandoned(state, budget), &["Ok(Changed)"]);
+    let (to, by) = (Change::Move(target()), Generation(5));
+    for state in [VolumeState::Draining { to: to.clone(), by }, VolumeState::Reordering { to, by }] {
+        let mut world = deletion(volume(), Budget { settlers: 1, operations: 1, ..quiet() });
+        world.record.state = state;
+        // Hosts know of it, and have drained if it is committed.
+        world.start(USER);
+        ends_with("on hold", world, &["Ok(Changed)"]);
     }
 }
 
 #[test]
-fn a_volume_that_another_administrator_changes_is_deleted_when_that_has_ended() {
-    let mut world = deletion(volume(), Budget { settlers: 0, operations: 0, deaths: 1, ..QUIET });
-    let second = Generation(12);
-    world.begin(second, VolumeChange::new(second, Change::Move(target()), timing()));
-    ends_with("both", world, &["Ok(Changed)", "Err(NotUsable)"]);
-}
-
-#[test]
-fn a_volume_may_be_deleted_while_it_is_created() {
-    let mut world = creation(Budget { settlers: 0, operations: 0, deaths: 1, ..QUIET });
-    let second = Generation(12);
-    world.begin(second, Deletion::of(second, timing()));
-    ends_with("both", world, &["Ok(Changed)", "Err(NotUsable)"]);
+fn of_two_operations_on_one_volume_each_takes_its_turn() {
+    let (second, budget) = (Generation(12), Budget { settlers: 0, operations: 0, deaths: 1, ..quiet() });
+    let change = VolumeChange::new(second, Change::Move(target()), timing());
+    let cases: [(World, Operation, &str); 3] = [
+        (creation(budget.clone()), Creation::of(second, wide(), timing()).into(), "Ok(Nothing)"),
+        (creation(budget.clone()), Deletion::of(second, timing()).into(), "Err(NotUsable)"),
+        (deletion(volume(), budget), change.into(), "Err(NotUsable)"),
+    ];
+    for (mut world, operation, end) in cases {
+        world.begin(second, operation);
+        ends_with("two", world, &["Ok(Changed)", end]);
+    }
 }

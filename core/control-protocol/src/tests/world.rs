@@ -19,7 +19,10 @@ pub const FIRST: Generation = Generation(11);
 pub struct World {
     pub version: Version,
     pub record: VolumeRecord,
-    pub life: Life,
+    /// False before the volume is entered, and after it is removed: the record is only remembered.
+    pub is_there: bool,
+    /// Above the numbers of all volumes that there were.
+    pub next_volume: VolumeId,
     pub epoch: Epoch,
     /// What each device holds of the volume, if anything.
     pub devices: BTreeMap<DeviceId, Held>,
@@ -37,7 +40,7 @@ pub struct Held {
 }
 
 /// How often each kind of failure may still happen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Budget {
     pub lost: u32,
     pub deaths: u32,
@@ -57,15 +60,6 @@ pub struct Budget {
     pub unanswered: u32,
     /// Questions that fail.
     pub failures: u32,
-}
-
-/// Whether the volume exists.
-#[derive(Clone, Debug)]
-pub struct Life {
-    /// False before the volume is entered, and after it is removed: the record is only remembered.
-    pub is_there: bool,
-    /// Above the numbers of all volumes that there were.
-    pub next_volume: VolumeId,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -127,7 +121,8 @@ impl World {
         let devices = DEVICES.into_iter().filter_map(|device| Some((device, held(&record.volume, device)?))).collect();
         let mut world = World {
             version: Version(1),
-            life: Life { is_there: true, next_volume: VolumeId(record.volume.id.0 + 1) },
+            is_there: true,
+            next_volume: VolumeId(record.volume.id.0 + 1),
             record,
             epoch: Epoch(1),
             devices,
@@ -148,7 +143,7 @@ impl World {
         let creation = Creation::of(FIRST, volume.clone(), timing);
         let next_volume = volume.id;
         let mut world = World::new(volume, creation, budget);
-        world.life = Life { is_there: false, next_volume };
+        (world.is_there, world.next_volume) = (false, next_volume);
         world.devices.clear();
         world.hosts.clear();
         world.add_host(USER);
@@ -157,7 +152,7 @@ impl World {
     }
 
     pub fn record(&self) -> Option<&VolumeRecord> {
-        Some(&self.record).filter(|_| self.life.is_there)
+        Some(&self.record).filter(|_| self.is_there)
     }
 
     /// All records of the store.
@@ -216,7 +211,7 @@ impl Administered for World {
             ["Releasing", "Finishing", "Removing"].iter().any(|phase| state.contains(phase))
         };
         let is_checked = self.administrators.living.values().any(is_checked);
-        if self.budget.returns > 0 && self.life.is_there && !is_ready && !is_checked {
+        if self.budget.returns > 0 && self.is_there && !is_ready && !is_checked {
             events.extend(self.devices.keys().map(|device| Event::Return(*device)));
         }
         // Hosts go on without a lease, until they hear that they are fenced.
@@ -384,7 +379,7 @@ impl Administered for World {
 
     /// What must hold at every moment: a volume that is ready is the same everywhere, and one that does not exist is nowhere.
     fn check(&self) {
-        if !self.life.is_there {
+        if !self.is_there {
             assert!(self.devices.is_empty(), "a part of no volume: {self:#?}");
         } else if self.record.state == VolumeState::Ready {
             for device in DEVICES {
