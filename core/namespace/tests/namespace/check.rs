@@ -22,17 +22,6 @@ const B: InodeId = InodeId(3);
 const FILE: InodeId = InodeId(4);
 const ORPHAN: InodeId = InodeId(5);
 
-fn inode_key(inode: InodeId) -> Key {
-    Key { kind: Kind::Inode, of: inode.0, index: 0 }
-}
-
-/// Changes some bytes of a value.
-fn overwrite(system: &mut System, key: Key, at: usize, bytes: &[u8]) {
-    let mut value = system.map[&key].to_vec();
-    value[at..at + bytes.len()].copy_from_slice(bytes);
-    system.map.insert(key, value.into());
-}
-
 fn only(system: &System, kind: Kind, of: u64) -> Key {
     let mut keys = system.map.keys().filter(|key| key.kind == kind && key.of == of);
     let key = *keys.next().expect("there is one");

@@ -55,9 +55,7 @@ fn numbers_of_inodes_are_bounded_and_never_reused() {
     assert_eq!(system.file("f"), InodeId(first.0 + 1));
     // The counter of numbers is the first of the counters.
     let counters = Key { kind: Kind::FileSystem, of: 0, index: 1 };
-    let mut value = system.map[&counters].to_vec();
-    value[1..9].copy_from_slice(&(limits::INODE_MAX - 1).to_be_bytes());
-    system.map.insert(counters, value.into());
+    overwrite(&mut system, counters, 1, &(limits::INODE_MAX - 1).to_be_bytes());
     assert_eq!(system.file("g"), InodeId(limits::INODE_MAX));
     assert_eq!(system.run(create(ROOT, "h", NewInode::Regular, true)), Err(FileError::NoSpace));
 }

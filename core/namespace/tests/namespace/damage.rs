@@ -111,6 +111,14 @@ impl View for OneLost {
 }
 
 #[test]
+fn a_command_that_needs_a_damaged_key_fails() {
+    let system = sample();
+    let mut view = OneLost(system.map.clone(), inode_key(ROOT));
+    let reply = evaluate(&create(ROOT, "new", NewInode::Regular, true), system.context(1), &mut view);
+    assert_eq!(reply.expect("a reply").answer, Err(FileError::Lost));
+}
+
+#[test]
 fn a_check_reports_damage_and_passes_it() {
     let keys: Vec<Key> = sample().map.keys().copied().collect();
     for lost in keys {

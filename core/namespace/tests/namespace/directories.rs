@@ -159,9 +159,6 @@ fn links_are_bounded() {
 
 /// Changes the number of links in the record of an inode: its bytes 12 to 15.
 fn set_links(system: &mut System, inode: InodeId, links: u32) {
-    let key = braid_objects::Key { kind: braid_objects::Kind::Inode, of: inode.0, index: 0 };
-    let mut value = system.map[&key].to_vec();
-    value[12..16].copy_from_slice(&links.to_be_bytes());
-    system.map.insert(key, value.into());
+    overwrite(system, inode_key(inode), 12, &links.to_be_bytes());
     assert_eq!(system.attributes(inode).links, links);
 }

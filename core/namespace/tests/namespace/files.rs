@@ -155,23 +155,13 @@ fn reservations_are_whole_stripes_and_go_on_where_the_last_one_ended() {
 }
 
 #[test]
-fn extents_are_merged_and_cut() {
+fn an_extent_that_fills_a_hole_is_merged_with_both_neighbours() {
     let mut system = System::new(100);
     let file = system.file("f");
     system.reserve(32);
     attached(&mut system, attach(file, vec![extent(0, 0, 4), extent(8, 8, 4)]));
     attached(&mut system, attach(file, vec![extent(4, 4, 4)]));
     assert_eq!(system.extents(file), [extent(0, 0, 12)]);
-    attached(&mut system, attach(file, vec![extent(3, 20, 2)]));
-    assert_eq!(system.extents(file), [extent(0, 0, 3), extent(3, 20, 2), extent(5, 5, 7)]);
-    let map = |from, most| FileCommand::Map { inode: file, from, most };
-    let size = 12 * BLOCK;
-    let extents = vec![extent(4, 21, 1)];
-    assert_eq!(system.run(map(4, 1)), Ok(FileResult::Extents { extents, more: true, size }));
-    assert_eq!(system.run(map(12, 9)), Ok(FileResult::Extents { extents: vec![], more: false, size }));
-    assert_eq!(truncated(&mut system, file, 6 * BLOCK), (6 * BLOCK, 6, true));
-    assert_eq!(system.extents(file), [extent(0, 0, 3), extent(3, 20, 2), extent(5, 5, 1)]);
-    assert_eq!(system.findings(), []);
 }
 
 #[test]

@@ -4,8 +4,6 @@
 use crate::system::*;
 use braid_wire::*;
 
-const BLOCK: u64 = 4096;
-
 pub struct Model {
     nodes: BTreeMap<u64, Node>,
     last: u64,

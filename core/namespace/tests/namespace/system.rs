@@ -201,3 +201,14 @@ pub fn attach(inode: InodeId, extents: Vec<FileExtent>) -> FileCommand {
 pub fn truncate(inode: InodeId, size: u64) -> FileCommand {
     FileCommand::Truncate { inode, size }
 }
+
+pub fn inode_key(inode: InodeId) -> Key {
+    Key { kind: Kind::Inode, of: inode.0, index: 0 }
+}
+
+/// Changes some bytes of a value.
+pub fn overwrite(system: &mut System, key: Key, at: usize, bytes: &[u8]) {
+    let mut value = system.map[&key].to_vec();
+    value[at..at + bytes.len()].copy_from_slice(bytes);
+    system.map.insert(key, value.into());
+}

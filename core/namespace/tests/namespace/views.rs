@@ -66,23 +66,3 @@ fn a_check_goes_on_where_a_key_was_not_in_memory() {
     assert_eq!(check.findings(), (&[][..], 0));
     assert!(pauses > 10, "{pauses}");
 }
-
-/// A view whose keys are all damaged.
-struct Damaged;
-
-impl View for Damaged {
-    fn get(&mut self, _key: Key) -> Result<Option<Bytes>, Obstacle> {
-        Err(Obstacle::Lost)
-    }
-
-    fn first(&mut self, _keys: RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle> {
-        Err(Obstacle::Lost)
-    }
-}
-
-#[test]
-fn a_command_that_needs_a_damaged_key_fails() {
-    let context = System::new(1).context(1);
-    let reply = evaluate(&create(ROOT, "a", NewInode::Regular, true), context, &mut Damaged).expect("a reply").answer;
-    assert_eq!(reply, Err(FileError::Lost));
-}
