@@ -122,6 +122,11 @@ impl DeviceWorld {
         self.record.as_ref()?.state.administrator()
     }
 
+    fn replaced(&mut self, record: Option<DeviceRecord>) -> Answer {
+        (self.version, self.record) = (Version(self.version.0 + 1), record);
+        Answer::Replaced { version: self.version }
+    }
+
     fn on_command(&mut self, command: &Command) -> Answer {
         match command {
             Command::ReadDevice => Answer::Device {
@@ -135,15 +140,10 @@ impl DeviceWorld {
             }
             Command::ReplaceDevice { record, .. } => {
                 assert!(self.record.is_some() || !self.is_used, "numbers are not used again");
-                (self.record, self.is_used) = (Some(record.clone()), true);
-                self.version = Version(self.version.0 + 1);
-                Answer::Replaced { version: self.version }
+                self.is_used = true;
+                self.replaced(Some(record.clone()))
             }
-            Command::RemoveDevice { .. } => {
-                self.record = None;
-                self.version = Version(self.version.0 + 1);
-                Answer::Replaced { version: self.version }
-            }
+            Command::RemoveDevice { .. } => self.replaced(None),
             command => self.administrators.on_command(command, |_| true),
         }
     }

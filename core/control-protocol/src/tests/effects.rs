@@ -26,16 +26,6 @@ impl World {
                 }
                 Answer::Copied { copied_to: half, lost: 0 }
             }
-            Question::Administer { .. } | Question::RunsOn { .. } => {
-                unreachable!("devices change in another world")
-            }
-            Question::Ownership { .. }
-            | Question::CreateVolume { .. }
-            | Question::Format { .. }
-            | Question::DeleteVolume { .. }
-            | Question::Announce(_)
-            | Question::Withdraw(_)
-            | Question::Examine { .. } => unreachable!("file systems are in another world"),
             Question::Manage { .. } if self.administrators.fenced.contains(&own) => Answer::Failed,
             Question::Manage { device, task } => {
                 // A task that its host no longer waits for is dropped when the device gets another one of that host.
@@ -45,6 +35,7 @@ impl World {
                 self.administrators.stray.extract_if(.., is_older).for_each(drop);
                 self.on_task(own, *device, task)
             }
+            other => unreachable!("devices and file systems are in other worlds: {other:?}"),
         }
     }
 

@@ -510,6 +510,15 @@ fn a_deletion_is_completed_by_whoever_continues_it() {
 }
 
 #[test]
+fn a_file_system_that_is_being_created_is_deleted_when_its_administrator_has_ended_or_died() {
+    for budget in [Budget { deaths: 1, ..Budget::default() }, Budget { silences: 1, ..Budget::default() }] {
+        let (mut world, own) = (FileSystemWorld::of_creation(1, budget), Generation(FIRST.0 + 1));
+        world.begin(own, FileSystemDeletion::of(own, FileSystemTiming::default()));
+        ends_with(&explore(world, |_| ()), &["Ok(Changed)", "Err(NoFileSystem)"]);
+    }
+}
+
+#[test]
 fn a_file_system_that_there_is_not_is_not_deleted() {
     let mut world = FileSystemWorld::new(1, Server::Serves, deletion(), Budget::default());
     world.record = None;
