@@ -78,8 +78,6 @@ struct Server {
     start: Generation,
     /// The sequence of its last answer.
     answered: u64,
-    /// It is of an earlier release, and does not open what it creates.
-    refuses_to_open: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -141,16 +139,6 @@ impl MetadataLink {
     /// The server's start and the sequence of the answer that came last.
     pub fn last_answer(&self) -> (Generation, u64) {
         (self.server.start, self.server.answered)
-    }
-
-    /// True if the server's latest start has not refused to open what it creates.
-    pub fn opens(&self) -> bool {
-        !self.server.refuses_to_open
-    }
-
-    /// The server does not know how to open what it creates.
-    pub fn refuses_to_open(&mut self) {
-        self.server.refuses_to_open = true;
     }
 
     /// The number of commands that are not answered.

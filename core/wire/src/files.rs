@@ -160,8 +160,7 @@ pub const EXISTENCE_LOCK: u16 = 1;
 pub const ADVISORY_LOCKS: u16 = 2;
 
 /// A bit beside the permissions of a regular file that is created exclusively: the host opens it. The server grants the host the locks of a
-/// file that is open, if it can at once, and answers [`FileResult::Opened`]. A server of an earlier release refuses such a command with
-/// [`FileError::Malformed`].
+/// file that is open, if it can at once, and answers [`FileResult::Opened`].
 pub const OPENS: u16 = 1 << 15;
 /// Hosts number other locks below this.
 const OPENING_LOCKS: u64 = 1 << 63;

@@ -8,44 +8,28 @@ use bytes::Bytes;
 
 /// Creates a file. If the server grants no locks with its answer, or this host can't have them, the file is created and not open.
 #[derive(Clone, Debug)]
-pub struct CreateTask {
-    /// As a server of an earlier release knows it.
-    command: FileCommand,
-    opens: bool,
-}
+pub struct CreateTask(FileCommand);
 
 impl CreateTask {
     pub fn new(parent: InodeId, name: Bytes, owner: Owner, mode: u16) -> Result<CreateTask, HostError> {
-        let command = FileCommand::Create { parent, name, node: NewInode::Regular, exclusive: true, owner, mode };
-        let is_sound = if command.opens() { Err(FileError::Malformed) } else { command.check() };
+        let node = NewInode::Regular;
+        let command = FileCommand::Create { parent, name, node, exclusive: true, owner, mode: mode | OPENS };
+        let is_sound = if mode & OPENS != 0 { Err(FileError::Malformed) } else { command.check() };
         is_sound.map_err(|error| HostError::Files(FilesError::Refused(error)))?;
-        Ok(CreateTask { command, opens: false })
+        Ok(CreateTask(command))
     }
 
     pub fn go_on(&mut self, parts: &mut Parts, op: u64, input: Input) -> Step {
-        let Input::Reply(reply) = input else { return self.send(parts, op) };
+        let Input::Reply(reply) = input else {
+            parts.send(op, self.0.clone());
+            return Step::Waits;
+        };
         match reply {
-            Ok(FileResult::Opened(attributes)) if self.opens => opened(parts, attributes),
+            Ok(FileResult::Opened(attributes)) => opened(parts, attributes),
             Ok(result @ FileResult::Created { .. }) => Step::Done(FilesSuccess::Result(result)),
             Ok(_) => Step::refused(FileError::Lost),
-            Err(FileError::Malformed) if self.opens => {
-                parts.link.refuses_to_open();
-                self.send(parts, op)
-            }
             Err(error) => Step::refused(error),
         }
-    }
-
-    fn send(&mut self, parts: &mut Parts, op: u64) -> Step {
-        let mut command = self.command.clone();
-        self.opens = parts.link.opens();
-        if let FileCommand::Create { mode, .. } = &mut command
-            && self.opens
-        {
-            *mode |= OPENS;
-        }
-        parts.send(op, command);
-        Step::Waits
     }
 }
 

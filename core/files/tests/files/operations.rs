@@ -275,36 +275,28 @@ fn writes_that_make_a_file_longer_go_on_at_the_same_time() {
 
 #[test]
 fn a_new_file_is_opened_and_written_without_a_further_request_about_it() {
-    for refuses_to_open in [false, true] {
-        let mut bench = Bench::new(8, 2, 8192, GOOD);
-        bench.server.refuses_to_open = refuses_to_open;
-        bench.pass(Duration::from_secs(1));
-        bench.server.commands.clear();
-        let (one, inode) = match bench.create_open(ONE, "a").expect("it is created") {
-            FilesSuccess::Opened { handle, attributes } if !refuses_to_open => (handle, attributes.inode),
-            FilesSuccess::Result(FileResult::Created { attributes, .. }) if refuses_to_open => {
-                (bench.open(ONE, attributes.inode), attributes.inode)
-            }
-            other => panic!("{other:?}"),
-        };
-        bench.write(ONE, one, 0, b"aaaa");
-        let commands = bench.server.commands.iter().filter(|((host, _), _)| *host == ONE);
-        let asks = commands.filter(|(_, command)| command.only_asks() && **command != FileCommand::Nothing);
-        assert_eq!(asks.count(), if refuses_to_open { 2 } else { 0 }, "{:?}", bench.server.commands);
-        // It is open like any other file.
-        let two = bench.open(TWO, inode);
-        assert_eq!(bench.read(TWO, two, 0, 10), b"aaaa");
-        bench.write(TWO, two, 2, b"bb");
-        bench.call(TWO, FilesRequest::Close { handle: two }).expect("closed");
-        bench.command(TWO, FileCommand::Unlink { parent: InodeId::ROOT, name: Bytes::from_static(b"a") });
-        bench.pass(Duration::from_secs(5));
-        assert_eq!(bench.read(ONE, one, 0, 10), b"aabb");
-        bench.call(ONE, FilesRequest::Close { handle: one }).expect("closed");
-        bench.pass(Duration::from_secs(5));
-        assert_eq!(bench.server.status().inodes, 1, "it is gone");
-        assert_eq!(bench.create_open(ONE, "b").is_ok(), bench.create_open(TWO, "b").is_err());
-        bench.unmount_all();
-    }
+    let mut bench = Bench::new(8, 2, 8192, GOOD);
+    bench.pass(Duration::from_secs(1));
+    bench.server.commands.clear();
+    let created = bench.create_open(ONE, "a").expect("it is created");
+    let FilesSuccess::Opened { handle: one, attributes } = created else { panic!("{created:?}") };
+    bench.write(ONE, one, 0, b"aaaa");
+    let commands = bench.server.commands.iter().filter(|((host, _), _)| *host == ONE);
+    let asks = commands.filter(|(_, command)| command.only_asks() && **command != FileCommand::Nothing);
+    assert_eq!(asks.count(), 0, "{:?}", bench.server.commands);
+    // It is open like any other file.
+    let two = bench.open(TWO, attributes.inode);
+    assert_eq!(bench.read(TWO, two, 0, 10), b"aaaa");
+    bench.write(TWO, two, 2, b"bb");
+    bench.call(TWO, FilesRequest::Close { handle: two }).expect("closed");
+    bench.command(TWO, FileCommand::Unlink { parent: InodeId::ROOT, name: Bytes::from_static(b"a") });
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(bench.read(ONE, one, 0, 10), b"aabb");
+    bench.call(ONE, FilesRequest::Close { handle: one }).expect("closed");
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(bench.server.status().inodes, 1, "it is gone");
+    assert_eq!(bench.create_open(ONE, "b").is_ok(), bench.create_open(TWO, "b").is_err());
+    bench.unmount_all();
 }
 
 #[test]

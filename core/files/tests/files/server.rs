@@ -28,8 +28,6 @@ pub struct Server {
     volume: Rc<RefCell<Volume>>,
     /// The last of the hosts that only ask how the file system is. The number of each is used once.
     last_observer: Generation,
-    /// It is of an earlier release, and refuses to open what it creates.
-    pub refuses_to_open: bool,
     /// The commands of hosts, by their sequence.
     pub commands: BTreeMap<(Generation, u64), FileCommand>,
     /// Messages to hosts.
@@ -72,7 +70,6 @@ impl Server {
             membership: Membership::default(),
             volume,
             last_observer: Generation(1_000),
-            refuses_to_open: false,
             commands: BTreeMap::new(),
             outbox: Vec::new(),
         }
@@ -117,11 +114,6 @@ impl Server {
     pub fn on_message(&mut self, now: Now, host: Generation, message: Message) {
         if let Message::FileRequest(FileRequest { sequence, command, .. }) = &message {
             self.commands.insert((host, *sequence), command.clone());
-            if self.refuses_to_open && command.opens() {
-                let (sequence, reply) = (*sequence, Err(FileError::Malformed));
-                let answer = FileAnswer { start: self.start, sequence, reply };
-                return self.outbox.push((host, Message::FileAnswer(answer)));
-            }
         }
         self.take(now, Input::Message { to: SERVER, from: NodeId::Host(host), message });
     }

@@ -21,8 +21,6 @@ pub struct Volume {
     pub fenced: BTreeSet<Generation>,
     /// Hostwrites so far: their offsets and lengths.
     pub writes: Vec<(u64, usize)>,
-    /// One of so many requests is refused as busy; zero: none.
-    pub busy: u64,
     /// All hostwrites fail without effect.
     pub fails: bool,
     /// Requests wait for as long as this is set.
@@ -67,9 +65,6 @@ impl VolumeHost {
         let mut volume = self.volume.borrow_mut();
         if volume.fenced.contains(&self.host) {
             return Err(HostError::Fenced);
-        }
-        if volume.busy > 0 && self.rng.chance(1, volume.busy) {
-            return Err(HostError::Busy);
         }
         let range = |offset: u64, length: usize| offset as usize..offset as usize + length;
         match request {
