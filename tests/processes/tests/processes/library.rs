@@ -21,7 +21,6 @@ fn the_examples_run_and_do_what_they_say() {
         assert!(all.lines().any(|said| said.contains(line)), "{name} does not say '{line}':\n{all}");
     };
     expect("counter", "counted to Some(10)");
-    expect("locked_write", "written: false, since Some(\"somebody else\") has the lock");
     expect("volume", "it is what was written: true");
     expect("leader", "the first one is told: too late");
     expect("directory", "plum: \"all about the plum\"");
