@@ -271,7 +271,7 @@ impl Monitor {
             self.devices.insert(member.device, known);
         }
         if self.config.term.is_some() {
-            // It has heard nothing while it read its record, which takes long if the registry is away.
+            // It has heard nothing while it read its record, which takes long if the registry is unreachable.
             self.watch.doubt(now.time, &self.config.settings);
         }
         self.watch.plan_first_patrol(now.time, settings);

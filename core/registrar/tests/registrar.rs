@@ -5,7 +5,7 @@ use braid_leadership::{Answer, CandidateId, Head};
 use braid_machine::{Effect, Input as MonitorInput, MonitorEffects};
 use braid_membership::MonitorConfig;
 use braid_registrar::{Copies, Found, Input, Outgoing, Registrar};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRequest};
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -17,11 +17,8 @@ struct World {
     registrars: Vec<Registrar>,
     head: Head,
     copies: Copies,
-    /// Calls of this registrar don't arrive, and are kept.
+    /// Calls of this registrar don't arrive.
     cut: Option<usize>,
-    kept: Vec<Outgoing>,
-    /// So many reads of the record are lost.
-    lost_reads: u32,
     told: Vec<(usize, NodeId, MonitorReply)>,
 }
 
@@ -47,7 +44,7 @@ impl World {
         };
         let registrars = ids.into_iter().map(start).collect();
         let (head, copies) = (Head::first(ids.into_iter().collect()), [Some(Bytes::new()), Some(Bytes::new())]);
-        World { now, registrars, head, copies, cut: None, kept: Vec::new(), lost_reads: 0, told: Vec::new() }
+        World { now, registrars, head, copies, cut: None, told: Vec::new() }
     }
 
     /// Lets time pass, in which all devices ask for leases.
@@ -104,9 +101,8 @@ impl World {
             }
         }
         for call in calls {
-            match self.cut {
-                Some(cut) if cut == of => self.kept.push(call),
-                _ => self.carry_out(of, call),
+            if self.cut != Some(of) {
+                self.carry_out(of, call);
             }
         }
     }
@@ -114,10 +110,6 @@ impl World {
     fn carry_out(&mut self, of: usize, call: Outgoing) {
         let input = match call {
             Outgoing::Read { call } => Input::Answer { call, answer: Answer::Head(Some(self.head.clone())) },
-            Outgoing::ReadRecord { .. } if self.lost_reads > 0 => {
-                self.lost_reads -= 1;
-                return;
-            }
             Outgoing::ReadRecord { read } => {
                 Input::Record { read, found: Some(Found { head: self.head.clone(), copies: self.copies.clone() }) }
             }
@@ -166,45 +158,6 @@ fn the_heir_of_a_leader_goes_on_with_its_record() {
     world.told.clear();
     world.pass(STEP);
     assert!(world.is_answered(1 - leader, is_lease), "it follows, so it grants at once");
-}
-
-#[test]
-fn a_leader_that_was_superseded_records_nothing_and_answers_nothing() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
-    let leader = world.leader();
-    world.cut = Some(leader);
-    world.fence(leader, 7);
-    let inquire = MonitorCommand::Ownership {
-        ticket: 1,
-        file_system: braid_base::FileSystemId(0),
-        request: OwnershipRequest::Inquire,
-    };
-    world.say(leader, NodeId::Host(Generation(50)), Epoch(1), inquire);
-    world.pass(Duration::from_secs(3));
-    assert_eq!((world.epoch(leader), world.epoch(1 - leader)), (Some(Epoch(1)), Some(Epoch(1))));
-    world.told.clear();
-    world.pass(STEP * 100);
-    assert!(!world.is_answered(leader, |_| true), "it is in doubt");
-    world.fence(1 - leader, 8);
-    world.cut = None;
-    for late in std::mem::take(&mut world.kept) {
-        world.carry_out(leader, late);
-    }
-    world.pass(Duration::from_secs(1));
-    let fence = world.registrars[1 - leader].leads().map(|(_, monitor)| monitor.membership().fence.clone());
-    let fence = fence.expect("it leads");
-    assert!(fence.refuses(Generation(8)) && !fence.refuses(Generation(7)));
-    assert_eq!(world.epoch(leader), None);
-    assert!(!world.is_answered(leader, |reply| matches!(reply, MonitorReply::Ownership { .. })));
-}
-
-#[test]
-fn a_leader_whose_record_can_not_be_read_reads_it_again() {
-    let mut world = World::new();
-    world.lost_reads = 2;
-    world.pass(Duration::from_secs(10));
-    assert_eq!((world.lost_reads, world.epoch(world.leader())), (0, Some(Epoch(1))));
 }
 
 #[test]

@@ -345,7 +345,7 @@ async fn one_monitor_leads_and_the_next_one_goes_on_with_its_record() {
     assert_eq!(leader.view().await.fenced, [7, 8]);
 }
 
-/// Each member is killed, and stopped and continued, and then all are away: the leader stays, and grants leases.
+/// Each member is killed, and stopped and continued, and then all are killed: the leader stays, and grants leases.
 #[tokio::test]
 async fn a_leader_survives_the_members_of_etcd() {
     let mut etcd = Etcd::start("members", 3).await;

@@ -144,16 +144,16 @@ impl LockEngine {
         let passes = asked.in_parts && asked.patience != Patience::InTurn;
         let is_alone = asked.over.is_empty() && !passes;
         // A host keeps its own holders of parts apart, and may keep more of these than a message names.
-        let is_kept = |other: &LockName| {
+        let is_own = |other: &LockName| {
             other.host == name.host && self.held(*other).is_some_and(|held| held.in_parts && !held.lapses)
         };
-        let mut kept = match asked.in_parts && !is_alone {
+        let mut own = match asked.in_parts && !is_alone {
             true => self.table.holders(asked.object, &asked.extents),
             false => Vec::new(),
         };
-        kept.retain(is_kept);
+        own.retain(is_own);
         let belongs = |other: LockName| {
-            kept.binary_search(&other).is_ok() || (other.host == name.host && asked.over.contains(&other.lock_id))
+            own.binary_search(&other).is_ok() || (other.host == name.host && asked.over.contains(&other.lock_id))
         };
         let locked = if is_alone {
             self.table.lock(name, asked.object, &asked.extents)
@@ -191,7 +191,13 @@ impl LockEngine {
                 }
                 self.want_back(now, &blockers, Some(name));
                 if asked.in_parts {
-                    self.name_again(now, name);
+                    // A late copy of a request that has ended may be in the way of others. So its host is asked for it again and again.
+                    let session = self.sessions.get_mut(&name.host).expect("it has asked");
+                    session.wanted.insert(name.lock_id);
+                    let timer = EngineTimer::Revoke(name.host);
+                    if self.timers.deadline_of(timer).is_none() {
+                        self.timers.set(timer, now.after(self.settings.resend_min));
+                    }
                 }
             }
         }
@@ -402,15 +408,6 @@ impl LockEngine {
             let is_named = |lock_id: &u64| is_wanted(lock_id) || session.lock_ids[lock_id].upgrades;
             let lock_ids = session.wanted.iter().copied().filter(is_named).collect();
             self.revoke(host, lock_ids);
-        }
-    }
-
-    /// A request of parts waits. If it is in the way of others, its host is asked for it again and again: a late copy of one that has ended
-    /// is given back then.
-    fn name_again(&mut self, now: Time, LockName { host, lock_id }: LockName) {
-        self.sessions.get_mut(&host).expect("it has asked").wanted.insert(lock_id);
-        if self.timers.deadline_of(EngineTimer::Revoke(host)).is_none() {
-            self.timers.set(EngineTimer::Revoke(host), now.after(self.settings.resend_min));
         }
     }
 

@@ -431,7 +431,7 @@ fn locks_of_ranges_are_widened_recalled_in_parts_and_promoted_while_they_are_hel
 }
 
 #[test]
-fn what_waits_and_is_in_the_way_is_named_to_its_host_which_may_not_know_it() {
+fn a_request_that_waits_in_the_way_is_named_to_its_host_which_may_not_know_it() {
     tell(&[
         ("a1 X 0 8 parts 0", "a1 X 0 8"),
         ("b1 X 0 8 parts 0", "b1 waits, recall a1: X 0 8"),
