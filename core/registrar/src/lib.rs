@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The registry is the monitor's disk. It has the two copies of the monitor's record under one key each. A read of the disk is a read of both,
-//! and a durable write of a copy is a write of the leader. So a monitor whose leader was superseded can record nothing more: for it the
-//! disk has failed, and it is dropped. Neither the monitor nor its record knows of this.
+//! and a durable write of a copy is a write of the leader. So a monitor whose leader was superseded can record nothing more: its
+//! write never ends, and it is dropped. Neither the monitor nor its record knows of this.
 //!
 //! The crate is beside `core/leadership` and `core/membership`, because neither of them needs the other: a candidate does not know what
 //! its leader writes, and a monitor in the folder of an array has no candidate.

@@ -69,7 +69,7 @@ impl RecordDisk {
         }
     }
 
-    /// A read was answered. What it has found counts if that is of this term: nobody else writes in it.
+    /// A read was answered. What it has found counts if that is of this term, in which no other monitor writes.
     pub fn on_read(&mut self, id: RecordRead, found: Option<Found>, term: Nonce) -> Option<(DiskTag, DiskResult)> {
         let found = found.filter(|found| found.head.nonce == term)?;
         match self.0 {
