@@ -12,14 +12,20 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock, Weak};
+use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::task::yield_now;
 
 /// The room that the kernel demands beside the data of a write.
 const HEADERS_BYTES_MAX: usize = 4096;
 const BUFFER_BYTES: usize = IO_BYTES_MAX + HEADERS_BYTES_MAX;
 /// Shorter requests are copied out of the buffer. Longer ones take the buffer with them.
 const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// How long after a request the next one is looked for, instead of sleeping, if requests come as quickly one after the other: being woken on
+/// another processor takes longer than most requests, which are answered from memory.
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// The end of the mount is reported as an error.
 const EVENTS: Interest = Interest::READABLE.add(Interest::ERROR);
@@ -36,11 +42,15 @@ pub struct Receiver {
     buffer: Vec<u8>,
     /// Long requests are charged to the process's memory budget, without a limit: the kernel limits how many it sends before it has answers.
     account: Account,
+    /// When the last request came, and whether it came soon after the one before.
+    last: Instant,
+    is_quick: bool,
 }
 
 impl Default for Receiver {
     fn default() -> Receiver {
-        Receiver { buffer: Vec::new(), account: Account::new(Budget::process()) }
+        let account = Account::new(Budget::process());
+        Receiver { buffer: Vec::new(), account, last: Instant::now(), is_quick: false }
     }
 }
 
@@ -90,20 +100,26 @@ impl Receiver {
     /// The next request; none when the mount has ended.
     pub async fn receive(&mut self, device: &Device) -> io::Result<Option<Bytes>> {
         let buffer = &mut self.buffer;
-        let received = device
-            .0
-            .async_io(EVENTS, |fd| {
-                loop {
-                    buffer.clear();
-                    buffer.reserve(BUFFER_BYTES);
-                    match rustix::io::read(fd, spare_capacity(buffer)) {
-                        // ENOENT: the request was withdrawn while it was read.
-                        Err(Errno::INTR | Errno::NOENT) => {}
-                        received => return received.map_err(io::Error::from),
-                    }
-                }
-            })
-            .await;
+        let mut read = |fd: &Arc<OwnedFd>| loop {
+            buffer.clear();
+            buffer.reserve(BUFFER_BYTES);
+            match rustix::io::read(fd, spare_capacity(buffer)) {
+                // ENOENT: the request was withdrawn while it was read.
+                Err(Errno::INTR | Errno::NOENT) => {}
+                received => return received.map_err(io::Error::from),
+            }
+        };
+        let received = loop {
+            if !self.is_quick || self.last.elapsed() > LOOK_AGAIN {
+                break device.0.async_io(EVENTS, read).await;
+            }
+            match read(device.0.get_ref()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => yield_now().await,
+                received => break received,
+            }
+        };
+        self.is_quick = self.last.elapsed() <= 2 * LOOK_AGAIN;
+        self.last = Instant::now();
         match received.map_err(|error| Errno::from_io_error(&error).ok_or(error)) {
             Ok(_) => Ok(Some(self.take())),
             Err(Ok(Errno::NODEV | Errno::CONNABORTED)) => Ok(None),
