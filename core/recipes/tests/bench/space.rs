@@ -2,6 +2,7 @@
 
 use braid_base::ObjectId;
 use braid_objects::{Change, Key, evaluate, map_access};
+use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{
     Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
     SetAttribute,
@@ -46,6 +47,14 @@ impl Space {
         }
         map_access::apply(&evaluation.changes, &mut self.map);
         evaluation.answer
+    }
+
+    /// The same, as a client is answered.
+    pub fn answer(&mut self, request: &ObjectRequest) -> Answer {
+        match self.execute(request) {
+            Ok(results) => Answer::Results(results),
+            Err(refusal) => Answer::RequestFailure(RequestFailure::Refused(refusal.failure)),
+        }
     }
 
     /// Limits the free space to this many bytes. As on a device, and stricter than in an attribute volume: when the space is used up, no

@@ -13,13 +13,10 @@ use super::doing::{Doing, Me, Running, Wants, doing};
 use super::space::Space;
 use braid_base::{ObjectId, Rng, Time};
 use braid_recipes::{Answer, Next, RequestFailure};
-use braid_wire::{
-    Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest, When,
-};
+use braid_wire::{AttributeName, ObjectFailure, ObjectRequest};
 use braid_world::EventQueue;
 use bytes::Bytes;
 use std::cell::{RefCell, RefMut};
-use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -102,7 +99,7 @@ pub struct World<L> {
     trace: Vec<Line>,
 }
 
-/// An event of the trace: it is formatted only when it is printed.
+/// An event of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     at: Time,
@@ -115,17 +112,6 @@ enum What {
     Done(ObjectRequest, Answer),
     Lost(ObjectRequest),
     Dies,
-}
-
-impl fmt::Display for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>14} client {} ", self.at.0, self.client)?;
-        match &self.what {
-            What::Done(request, answer) => write!(f, "{} => {}", short(request), short_answer(answer)),
-            What::Lost(request) => write!(f, "will not hear of {}", short(request)),
-            What::Dies => f.write_str("dies"),
-        }
-    }
 }
 
 type Look<L> = Box<dyn FnMut(&mut L, &Space)>;
@@ -286,10 +272,7 @@ impl<L> World<L> {
 
     /// Executes a request at once.
     pub(super) fn execute(&mut self, client: usize, request: &ObjectRequest) -> Answer {
-        let answer = match self.space.execute(request) {
-            Ok(results) => Answer::Results(results),
-            Err(refusal) => Answer::RequestFailure(RequestFailure::Refused(refusal.failure)),
-        };
+        let answer = self.space.answer(request);
         self.note(client, What::Done(request.clone(), answer.clone()));
         if let Some(look) = &mut self.after_each {
             look(&mut self.observed.borrow_mut(), &self.space);
@@ -431,58 +414,13 @@ impl<L> World<L> {
     }
 }
 
-/// A request on one line.
-fn short(request: &ObjectRequest) -> String {
-    let mut line = String::new();
-    for ObjectCommand { object, when, action, sets, gets, .. } in &request.commands {
-        let (depends, sets, gets) = (if *when == When::Always { "" } else { "?" }, sets.len(), gets.len());
-        let attached = if sets + gets == 0 { String::new() } else { format!("+{sets}s{gets}g") };
-        let action = match action {
-            Action::CompareAndSwap { name, compare, swap, .. } => {
-                format!("CAS {}.{} {} -> {}", name.page, name.number, hex(compare), hex(swap))
-            }
-            Action::FetchAndAdd { name, add, .. } => format!("FA {}.{} {add}", name.page, name.number),
-            Action::Write { offset, data } => format!("Write {offset} {}", hex(data)),
-            Action::Append { data } => format!("Append {}", hex(data)),
-            other => format!("{other:?}"),
-        };
-        line.push_str(&format!("[{depends}{object} {action}{attached}] "));
-    }
-    line
-}
-
-fn short_answer(answer: &Answer) -> String {
-    let Answer::Results(results) = answer else { return format!("{answer:?}") };
-    let mut line = String::new();
-    for CommandResult { action, values } in results {
-        match action {
-            ActionResult::Compared { swapped, original } => {
-                line.push_str(&format!(
-                    "swapped: {swapped} {}",
-                    original.as_ref().map_or(String::new(), |value| hex(value))
-                ));
-            }
-            other => line.push_str(&format!("{other:?}")),
-        }
-        values.iter().for_each(|value| line.push_str(&format!(" {}", hex(value))));
-        line.push_str("; ");
-    }
-    line
-}
-
-/// The first bytes of a value.
-fn hex(bytes: &[u8]) -> String {
-    let first: String = bytes.iter().take(40).map(|byte| format!("{byte:02x}")).collect();
-    if bytes.is_empty() { "-".into() } else { first }
-}
-
 /// On failure, prints the seed and the last events.
 impl<L> Drop for World<L> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let last = self.trace.len().saturating_sub(30);
-            let lines: Vec<String> = self.trace[last..].iter().map(Line::to_string).collect();
-            eprintln!("{}\nseed {} in {:?}", lines.join("\n"), self.seed, self.began);
+            self.trace[last..].iter().for_each(|line| eprintln!("{line:?}"));
+            eprintln!("seed {} in {:?}", self.seed, self.began);
         }
     }
 }

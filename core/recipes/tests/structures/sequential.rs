@@ -92,10 +92,7 @@ impl Alone {
 
     fn execute(&mut self, request: &ObjectRequest) -> Answer {
         self.trips += 1;
-        match self.space.execute(request) {
-            Ok(results) => Answer::Results(results),
-            Err(refusal) => Answer::RequestFailure(RequestFailure::Refused(refusal.failure)),
-        }
+        self.space.answer(request)
     }
 
     pub fn pass(&mut self, span: Duration) {
