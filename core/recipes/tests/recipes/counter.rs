@@ -111,33 +111,6 @@ fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
 }
 
 #[test]
-fn a_client_that_gives_up_is_skipped() {
-    let mut world = world(1, CALM);
-    // Renews once a second, and leaves.
-    world.client(async |me| {
-        let mut turn = me.run(counter().enter("long")).await.unwrap();
-        for _ in 0..10 {
-            me.sleep(seconds(1)).await;
-            assert!(me.now() < turn.sure_until());
-            turn = me.run(turn.renew()).await.expect("it has renewed");
-        }
-        me.sleep(seconds(1)).await;
-        me.run(turn.leave()).await.expect("it has renewed");
-    });
-    world.run_for(seconds(1));
-    let hasty = CounterOptions { patience: seconds(2), ..options() };
-    world.client(async move |me| {
-        let turn = me.run(DeliveryCounter::new(OBJECT, FIRST, hasty).enter("hasty")).await;
-        assert_eq!(turn.unwrap_err(), CounterError::TimedOut { ticket: 1, turn: 0 });
-    });
-    world.run_for(seconds(1));
-    visits(&mut world, "patient", Duration::ZERO);
-    world.run();
-    assert_eq!(world.observed().lines.len(), 1);
-    assert!(world.observed().lines[0].starts_with("patient2"));
-}
-
-#[test]
 fn a_slot_that_is_anothers_is_done_without() {
     let mut world = World::new(1, CALM, &[OBJECT], Log::default());
     // As if 65537 tickets had been served, and the late request of a crashed client with ticket 1 had arrived.
@@ -226,9 +199,5 @@ fn a_renewal_by_way_of_an_old_copy_counts_from_when_it_was_sent() {
 #[test]
 fn swarms() {
     swarms_of(200, |seed| swarm(seed, ROUGH));
-}
-
-#[test]
-fn swarm_runs_with_no_deaths_and_many_lost_messages() {
     (0..50).for_each(|seed| drop(swarm(seed, LOSSY)));
 }

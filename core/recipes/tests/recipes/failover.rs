@@ -186,9 +186,5 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
 #[test]
 fn swarms() {
     swarms_of(200, |seed| swarm(seed, ROUGH));
-}
-
-#[test]
-fn swarm_runs_with_no_deaths_and_many_lost_messages() {
     (0..50).for_each(|seed| drop(swarm(seed, LOSSY)));
 }

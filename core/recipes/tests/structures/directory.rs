@@ -9,7 +9,6 @@ use crate::history::History;
 use crate::sequential::Alone;
 use braid_base::Rng;
 use braid_recipes::directory::{Changed, Directory, Entry, Expected, LINKED_LIST_PAGE, LOCKS_PAGE, NAMES_PAGE};
-use proptest::prelude::*;
 use std::num::NonZeroU32;
 
 pub const OBJECT: ObjectId = ObjectId(9);
@@ -358,52 +357,4 @@ fn in_every_order_readers_of_a_chain_see_it_as_it_is_at_one_moment() {
     every_way(first, &[&[Op::LookUp("carl")], &[Op::Remove("anna"), Op::Insert("dora", 4)]], calm, true);
     every_way(first, &[&[Op::Names(1)], &[Op::Remove("anna"), Op::Insert("anna", 4)]], calm, true);
     every_way(first, &[&[Op::Names(1)], &[Op::Remove("bert"), Op::Insert("dora", 4)]], calm, true);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
-
-    /// With a single client, a directory behaves like a map.
-    #[test]
-    fn alone_it_is_a_map(bits in 0..4_u32, seed: u64) {
-        let directory = Directory { idempotency_record: Some(IdempotencyRecord(1)), ..small(bits) };
-        let mut alone = Alone::with(Space::with(&[OBJECT]));
-        let mut model = Contents::new();
-        let mut rng = Rng::new(seed);
-        for number in 1..60 {
-            let name = Bytes::from(format!("name-{}", rng.below(8)));
-            let object = ObjectId(number);
-            match rng.below(4) {
-                0 => {
-                    let found = alone.run(directory.look_up(name.clone())).unwrap();
-                    prop_assert_eq!(found.map(|entry| entry.object), model.get(&name).copied());
-                }
-                1 | 2 => {
-                    let expected = match model.get(&name) {
-                        Some(there) => Changed::Exists(*there),
-                        None => Changed::Inserted,
-                    };
-                    prop_assert_eq!(alone.run(directory.insert(name.clone(), object)), Ok(expected));
-                    model.entry(name).or_insert(object);
-                }
-                _ => {
-                    let expected = model.remove(&name).map_or(Changed::Absent, Changed::Removed);
-                    prop_assert_eq!(alone.run(directory.remove(name, Expected::Anything)), Ok(expected));
-                }
-            }
-            prop_assert_eq!(contents(&alone.space, directory), model.clone());
-        }
-        let (mut told, mut after) = (Contents::new(), None);
-        loop {
-            let page = alone.run(directory.names(after, 2)).unwrap();
-            for (name, object) in page.names {
-                prop_assert_eq!(told.insert(name, object), None);
-            }
-            after = page.more;
-            if after.is_none() {
-                break;
-            }
-        }
-        prop_assert_eq!(told, model);
-    }
 }

@@ -5,7 +5,6 @@ use crate::history::History;
 use crate::sequential::Alone;
 use braid_base::Rng;
 use braid_recipes::list::{Cursor, ITEMS_PAGE, Inserted, LINKS_PAGE, List, ListPosition, NODE_COUNTER, Node, Removed};
-use proptest::prelude::*;
 
 pub const OBJECT: ObjectId = ObjectId(9);
 
@@ -289,58 +288,4 @@ fn in_every_order_a_walk_sees_what_is_there_throughout() {
     every_way(3, &[&[Op::Walk(2)], &[Op::Remove(1), Op::Remove(0)]], CALM, true);
     every_way(3, &[&[Op::Walk(1)], &[Op::Remove(1)]], CALM, true);
     every_way(3, &[&[Op::Walk(1)], &[Op::Remove(1)]], DEATH, true);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
-
-    /// With a single client, a list behaves like a sequential list.
-    #[test]
-    fn alone_it_is_a_list(seed: u64) {
-        let list = List { idempotency_record: Some(IdempotencyRecord(1)), ..List::new(OBJECT) };
-        let mut alone = Alone::with(Space::with(&[OBJECT]));
-        let mut model = Contents::new();
-        let mut rng = Rng::new(seed);
-        for number in 0..60 {
-            let item = item(rng.below(8), number);
-            match rng.below(4) {
-                0 => {
-                    let inserted = alone.run(list.insert(ListPosition::First, item.clone())).unwrap();
-                    let Inserted::Inserted(node) = inserted else { panic!("the head is never gone") };
-                    model.insert(0, (node.0, item));
-                }
-                1 => {
-                    let at = rng.below(model.len() as u64 + 1) as usize;
-                    let place = model.get(at).map_or(ListPosition::Behind(Node(999)), |(node, _)| ListPosition::Behind(Node(*node)));
-                    match alone.run(list.insert(place, item.clone())).unwrap() {
-                        Inserted::Inserted(node) => model.insert(at + 1, (node.0, item)),
-                        Inserted::PlaceGone => prop_assert_eq!(at, model.len()),
-                    }
-                }
-                2 => {
-                    let inserted = alone.run(list.insert(ListPosition::InOrder, item.clone())).unwrap();
-                    let Inserted::Inserted(node) = inserted else { panic!("there is always a place") };
-                    let at = model.iter().position(|(_, other)| *other > item).unwrap_or(model.len());
-                    model.insert(at, (node.0, item));
-                }
-                _ => {
-                    let at = rng.below(model.len() as u64 + 1) as usize;
-                    let node = model.get(at).map_or(999, |(node, _)| *node);
-                    let expected = if at < model.len() { Removed::Removed } else { Removed::Gone };
-                    prop_assert_eq!(alone.run(list.remove(Node(node), None)), Ok(expected));
-                    if at < model.len() {
-                        model.remove(at);
-                    }
-                }
-            }
-            prop_assert_eq!(contents(&alone.space), (model.clone(), 0));
-        }
-        let (mut told, mut cursor) = (Contents::new(), Some(Cursor::default()));
-        while let Some(from) = cursor {
-            let walked = alone.run(list.walk(from, 3)).unwrap();
-            told.extend(walked.items.into_iter().map(|(node, item)| (node.0, item)));
-            cursor = walked.more;
-        }
-        prop_assert_eq!(told, model);
-    }
 }

@@ -3,9 +3,7 @@
 use crate::bench::*;
 use crate::queue::{LEASE, OBJECT, contents, number, result, work};
 use crate::sequential::Alone;
-use braid_base::Rng;
 use braid_recipes::queue::{Claimed, Finished, ITEM_BYTES_MAX, Queue, Renewed, STATES_PAGE, Watch};
-use proptest::prelude::*;
 
 fn with(items: u32) -> (Alone, Queue) {
     let (mut alone, queue) = (Alone::with(Space::with(&[OBJECT])), Queue::new(OBJECT, LEASE));
@@ -70,13 +68,9 @@ fn is_claimed_at_once<P: Procedure + 'static>(space: Space, queue: Queue, frees:
 }
 
 #[test]
-fn an_item_put_while_a_consumer_waits_is_claimed_at_once() {
+fn an_item_put_or_given_back_while_a_consumer_waits_is_claimed_at_once() {
     let (alone, queue) = with(0);
     is_claimed_at_once(alone.space, queue, queue.put(work(1)));
-}
-
-#[test]
-fn an_item_given_back_while_a_consumer_waits_is_claimed_at_once() {
     let (mut alone, queue) = with(1);
     let claimed = claim(&mut alone, queue, 2).unwrap();
     is_claimed_at_once(alone.space, queue, queue.give_back(claimed));
@@ -263,44 +257,5 @@ fn a_queue_that_is_full_can_be_worked_off() {
             assert_eq!(alone.run(queue.finish(claimed, Vec::new())), Ok(Finished::Finished));
         }
         assert_eq!(contents(&alone.space).items.len(), 0);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
-
-    /// With a single client, a queue behaves like a set of free and claimed items.
-    #[test]
-    fn alone_it_is_a_set(seed: u64) {
-        let (mut alone, queue) = with(0);
-        let (mut free, mut mine): (BTreeSet<u32>, Vec<Claimed>) = Default::default();
-        let mut rng = Rng::new(seed);
-        alone.rng = rng.fork();
-        for next in 0..80 {
-            let some = (!mine.is_empty()).then(|| rng.below(mine.len() as u64) as usize);
-            match (rng.below(5), some) {
-                (0 | 1, _) => {
-                    alone.run(queue.put(work(next))).unwrap();
-                    free.insert(next);
-                }
-                (2, _) | (_, None) => match claim(&mut alone, queue, 1) {
-                    Some(claimed) => {
-                        prop_assert!(free.remove(&number(&claimed.work)));
-                        mine.push(claimed);
-                    }
-                    None => prop_assert!(free.is_empty()),
-                },
-                (3, Some(at)) => {
-                    let claimed = mine.swap_remove(at);
-                    free.insert(number(&claimed.work));
-                    alone.run(queue.give_back(claimed)).unwrap();
-                }
-                (_, Some(at)) => {
-                    let claimed = mine.swap_remove(at);
-                    prop_assert_eq!(alone.run(queue.finish(claimed, Vec::new())), Ok(Finished::Finished));
-                }
-            }
-            prop_assert_eq!(contents(&alone.space).items.len(), free.len() + mine.len());
-        }
     }
 }
