@@ -25,40 +25,12 @@ fn values_are_swapped_and_added_to() {
 }
 
 #[test]
-fn pages_of_the_device_are_read_and_never_set() {
+fn pages_of_the_device_are_read() {
     let mut objects = Objects::with_one();
     objects.acts(write(0, b"twelve bytes"));
     assert_eq!(objects.value(AttributeName::OBJECT_LENGTH), &12u64.to_be_bytes()[..]);
     assert_eq!(objects.value(AttributeName::OBJECT_LIFE), &1u64.to_be_bytes()[..]);
     assert_eq!(objects.value(AttributeName::new(AttributeName::OBJECT_PAGE, 3)), "");
-    for page in [0xf000_0000, 0xf000_0001, u32::MAX] {
-        let name = AttributeName::new(page, 1);
-        for refused in [
-            set(name, b"x"),
-            set(name, b""),
-            // Even if nothing would be swapped or set.
-            command(swap(name, b"other", b"x")),
-            command(swap_empty(name, b"other", b"x")),
-            command(add(name, 1)),
-            set(name, b"x").sets_when(When::IfNotSwapped),
-            set(name, b"x").when(When::IfNotSwapped),
-        ] {
-            assert_eq!(objects.refuses(refused), ObjectFailure::ReservedPage { page });
-        }
-    }
-    objects.does([set(AttributeName::new(0xefff_ffff, 1), b"the last page of all")]);
-}
-
-#[test]
-fn a_value_has_64_kib_at_most() {
-    let mut objects = Objects::with_one();
-    let (longest, longer) = (vec![1; 65536], vec![1; 65537]);
-    objects.does([set(NOTE, &longest)]);
-    assert_eq!(objects.acts(swap(NOTE, &longest, &[2; 65536])), compared(true, &longest));
-    let failure = ObjectFailure::ValueTooLong { length: 65537 };
-    for refused in [set(NOTE, &longer), command(swap(NOTE, b"no", &longer)), command(swap(LOCK, &longer, b"x"))] {
-        assert_eq!(objects.refuses(refused), failure);
-    }
 }
 
 #[test]

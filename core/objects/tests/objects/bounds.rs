@@ -1,5 +1,6 @@
 //! The bounds of requests and of their results.
 
+use crate::model::Model;
 use crate::words::*;
 use braid_objects::evaluate::{ANSWER_BYTES_MAX, CHANGED_BYTES_MAX, CHANGES_MAX};
 use braid_wire::*;
@@ -14,53 +15,47 @@ fn full() -> Objects {
     objects
 }
 
-fn refused(answer: ObjectAnswer) -> (u32, ObjectFailure) {
-    let ObjectRefusal { command, failure } = answer.expect_err("a refusal");
-    (command, failure)
-}
-
 #[test]
-fn a_request_has_64_commands_at_most() {
-    let mut objects = Objects::with_one();
+fn requests_within_each_bound_are_done_and_one_thing_more_is_refused_as_by_the_model() {
+    let never = |command: ObjectCommand| command.when(When::IfNotSwapped);
     let nothing = || command(Action::Nothing);
-    objects.does((0..64).map(|_| nothing()));
-    let answer = objects.ask((0..65).map(|_| nothing()));
-    assert_eq!(refused(answer), (64, ObjectFailure::Malformed));
-}
-
-#[test]
-fn a_command_has_64_sets_and_64_gets_at_most() {
-    let mut objects = Objects::with_one();
-    let most = (0..64).fold(command(Action::Nothing), |most, number| {
-        most.set(AttributeName::new(0, number), b"x").get(AttributeName::new(0, number))
-    });
-    objects.does([most.clone()]);
-    for more in [most.clone().set(NOTE, b""), most.get(NOTE)] {
-        assert_eq!(objects.refuses(more.clone()), ObjectFailure::Malformed);
-        // Whether the command would be executed or not.
-        assert_eq!(objects.refuses(more.when(When::IfNotSwapped)), ObjectFailure::Malformed);
-    }
-}
-
-#[test]
-fn a_remove_or_list_of_objects_carries_no_attributes() {
-    let mut objects = Objects::with_one();
-    for action in [Action::Remove, Action::List { after: ObjectId(0), most: 1 }] {
-        assert_eq!(objects.refuses(command(action.clone()).get(NOTE)), ObjectFailure::Malformed);
-        assert_eq!(objects.refuses(command(action).set(NOTE, b"x")), ObjectFailure::Malformed);
-    }
-}
-
-#[test]
-fn a_request_brings_512_kib_at_most() {
-    let mut objects = Objects::with_one();
+    let name = |number| AttributeName::new(0, number);
+    let most = (0..64).fold(nothing(), |most, number| most.set(name(number), b"x").get(name(number)));
+    let (more_sets, more_gets) = (most.clone().set(NOTE, b""), most.clone().get(NOTE));
     let half = || command(write(0, &vec![1; 256 << 10]));
-    objects.does([half(), half()]);
-    for more in
-        [set(NOTE, b"x"), command(swap(LOCK, b"", b"x")), command(swap(LOCK, b"x", b"")), command(write(0, b"x"))]
-    {
-        let answer = objects.ask([half(), half(), more]);
-        assert_eq!(refused(answer), (2, ObjectFailure::Malformed));
+    let (large, longest, longer) = (vec![1; (256 << 10) + 1], vec![1; 64 << 10], vec![1; (64 << 10) + 1]);
+    let append = Action::Append { data: large.clone().into() };
+    let (list, remove) = (Action::List { after: ObjectId(0), most: 1 }, Action::Remove);
+    let (list, remove) = (|| command(list.clone()), || command(remove.clone()));
+    let creation = |number| command(Action::Create).of(number);
+    let mut bounds = vec![
+        (vec![nothing(); 64], vec![nothing()]),
+        // Whether the command would be executed or not.
+        (vec![most], vec![more_sets.clone(), more_gets.clone(), never(more_sets), never(more_gets)]),
+        (vec![list()], vec![list().get(NOTE), list().set(NOTE, b"x"), remove().get(NOTE), remove().set(NOTE, b"x")]),
+        (vec![half(), half()], vec![set(NOTE, b"x"), command(write(0, b"x"))]),
+        (vec![half(), half()], [swap(LOCK, b"", b"x"), swap(LOCK, b"x", b"")].map(command).to_vec()),
+        (vec![command(read(0, 256 << 10))], [write(0, &large), append].map(command).to_vec()),
+        (vec![half()], [read(0, (256 << 10) + 1), read(0, u32::MAX)].map(command).to_vec()),
+        (vec![command(swap(NOTE, &longest, &longest))], vec![command(swap(NOTE, b"no", &longer))]),
+        (vec![set(NOTE, &longest)], vec![set(NOTE, &longer), command(swap(LOCK, &longer, b"x"))]),
+        (vec![creation((0xff << 56) - 1)], vec![creation(0xff << 56), creation(u64::MAX)]),
+    ];
+    for name in [0xf000_0000, 0xf000_0001, u32::MAX].map(|page| AttributeName::new(page, 1)) {
+        // Even if nothing would be swapped or set.
+        let swaps = [swap(name, b"other", b"x"), swap_empty(name, b"other", b"x"), add(name, 1)].map(command);
+        let sets =
+            [set(name, b"x"), set(name, b""), set(name, b"x").sets_when(When::IfNotSwapped), never(set(name, b"x"))];
+        bounds.push((vec![set(AttributeName::new(0xefff_ffff, 1), b"x")], [&swaps[..], &sets].concat()));
+    }
+    for (within, more) in bounds {
+        Objects::with_one().does(within.clone());
+        for more in more {
+            let commands: Vec<ObjectCommand> = within.iter().cloned().chain([more]).collect();
+            let answer = Objects::with_one().ask(commands.clone());
+            assert_eq!(answer.as_ref().map_err(|refusal| refusal.command as usize), Err(within.len()));
+            assert_eq!(answer, Model::default().ask(&ObjectRequest { commands }));
+        }
     }
 }
 
@@ -83,7 +78,7 @@ fn an_answer_brings_512_kib_at_most() {
     ] {
         let before = objects.map.clone();
         let answer = objects.ask([set(NOTE, b"changed"), read(), gets.clone(), more]);
-        assert_eq!(refused(answer), (3, ObjectFailure::Malformed));
+        assert_eq!(answer, Err(ObjectRefusal { command: 3, failure: ObjectFailure::Malformed }));
         assert_eq!(objects.map, before);
     }
 }

@@ -97,19 +97,6 @@ fn one_request_cuts_off_4_mib_of_data_at_most() {
 }
 
 #[test]
-fn one_command_moves_256_kib_at_most() {
-    let mut objects = Objects::with_one();
-    let most = 256 << 10;
-    objects.acts(write(0, &vec![1; most]));
-    assert_eq!(objects.acts(read(0, most as u32)), data(&vec![1; most]));
-    for refused in
-        [write(0, &vec![1; most + 1]), append(&vec![1; most + 1]), read(0, most as u32 + 1), read(0, u32::MAX)]
-    {
-        assert_eq!(objects.refuses(command(refused)), ObjectFailure::Malformed);
-    }
-}
-
-#[test]
 fn values_and_pieces_are_kept_without_the_frame_that_they_came_in() {
     let mut objects = Objects::with_one();
     let frame = Bytes::from(vec![5; 100 << 10]);

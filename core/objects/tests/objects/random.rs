@@ -190,7 +190,7 @@ fn odd_number() -> impl Strategy<Value = u64> {
     prop::sample::select(vec![(0xff << 56) - 1, 0xff << 56, u64::MAX])
 }
 
-fn when() -> impl Strategy<Value = When> {
+pub fn when() -> impl Strategy<Value = When> {
     prop_oneof![4 => Just(When::Always), 1 => Just(When::IfSwapped), 1 => Just(When::IfNotSwapped)]
 }
 

@@ -74,14 +74,6 @@ fn a_number_that_the_device_chooses_was_never_used_before() {
 }
 
 #[test]
-fn the_highest_numbers_are_not_to_be_wished_for() {
-    let mut objects = Objects::default();
-    for number in [0xff << 56, u64::MAX] {
-        assert_eq!(objects.refuses(command(Action::Create).of(number)), ObjectFailure::NumberTooHigh);
-    }
-}
-
-#[test]
 fn only_what_changes_nothing_whatever_it_finds_need_not_be_remembered() {
     let mut objects = Objects::with_one();
     let mut only_asks = |command: ObjectCommand| {

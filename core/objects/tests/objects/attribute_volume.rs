@@ -1,40 +1,31 @@
 //! Buckets, and requests to them, compared with the same requests on objects in memory.
 
-use braid_base::{BLOCK_BYTES, ObjectId, limits};
+use crate::random::when;
+use crate::words::*;
+use braid_base::BLOCK_BYTES;
+use braid_objects::BucketAddress;
 use braid_objects::attribute_volume::{Effect, FIRST_SPREAD_OBJECT, buckets, carry_out, place_of};
 use braid_objects::bucket::{BUCKET_BLOCKS, BUCKET_BYTES, Blocks, BucketError, Entries, Full, decode, encode};
-use braid_objects::map_access::apply;
-use braid_objects::{BucketAddress, Key, evaluate};
-use braid_wire::{
-    Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
-    SetAttribute, Undefined, When,
-};
-use bytes::Bytes;
+use braid_wire::*;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 
 const PLACE: BucketAddress = BucketAddress { bucket: 3, buckets: 8 };
 
-fn command(object: u64, action: Action) -> ObjectCommand {
-    ObjectCommand::new(ObjectId(object), action)
-}
-
 fn one(object: u64, action: Action) -> ObjectRequest {
-    ObjectRequest { commands: vec![command(object, action)] }
+    ObjectRequest { commands: vec![command(action).of(object)] }
 }
 
 fn set(object: u64, page: u32, number: u32, value: Bytes) -> ObjectRequest {
-    let sets = vec![SetAttribute { name: AttributeName::new(page, number), value }];
-    ObjectRequest { commands: vec![ObjectCommand { sets, ..command(object, Action::Nothing) }] }
+    let set = command(Action::Nothing).of(object).set(AttributeName::new(page, number), &value);
+    ObjectRequest { commands: vec![set] }
 }
 
 fn get(object: u64, page: u32, number: u32) -> ObjectRequest {
-    let gets = vec![AttributeName::new(page, number)];
-    ObjectRequest { commands: vec![ObjectCommand { gets, ..command(object, Action::Nothing) }] }
+    ObjectRequest { commands: vec![command(Action::Nothing).of(object).get(AttributeName::new(page, number))] }
 }
 
-fn add(page: u32, number: u32) -> Action {
-    Action::FetchAndAdd { name: AttributeName::new(page, number), add: 1, original: true }
+fn add_one(page: u32, number: u32) -> Action {
+    add(AttributeName::new(page, number), 1)
 }
 
 fn filled(byte: u8, length: usize) -> Bytes {
@@ -122,7 +113,7 @@ proptest! {
 
     #[test]
     fn any_requests_bring_what_they_bring_on_a_device(
-        requests in prop::collection::vec(requests(), 1..60),
+        requests in vec(requests(), 1..60),
         buckets in 1u64..5,
     ) {
         let mut attribute_volume = AttributeVolume::new(buckets);
@@ -144,7 +135,6 @@ const OBJECTS: [u64; 4] = [1, 2, FIRST_SPREAD_OBJECT.0, FIRST_SPREAD_OBJECT.0 + 
 fn requests() -> impl Strategy<Value = ObjectRequest> {
     let value =
         || prop_oneof![Just(Bytes::new()), (0u8..3, 1usize..12).prop_map(|(byte, length)| filled(byte, length))];
-    let when = || prop_oneof![Just(When::Always), Just(When::IfSwapped), Just(When::IfNotSwapped)];
     let of_one = move |object: u64, number: u32| {
         let name = move || {
             (0u32..3, 0u32..4).prop_map(move |(page, other)| {
@@ -169,13 +159,12 @@ fn requests() -> impl Strategy<Value = ObjectRequest> {
             }
         });
         let action = prop_oneof![swap, add, list, Just(Action::Nothing), Just(Action::Create)];
-        let sets =
-            prop::collection::vec((name(), value()).prop_map(|(name, value)| SetAttribute { name, value }), 0..3);
-        let gets = prop::collection::vec(name(), 0..3);
+        let sets = vec((name(), value()).prop_map(|(name, value)| SetAttribute { name, value }), 0..3);
+        let gets = vec(name(), 0..3);
         let command = (when(), action, sets, when(), gets).prop_map(move |(when, action, sets, sets_when, gets)| {
             ObjectCommand { object: ObjectId(object), when, action, sets, sets_when, gets }
         });
-        prop::collection::vec(command, 1..4).prop_map(|commands| ObjectRequest { commands })
+        vec(command, 1..4).prop_map(|commands| ObjectRequest { commands })
     };
     (prop::sample::select(OBJECTS.to_vec()), 0u32..3).prop_flat_map(move |(object, number)| of_one(object, number))
 }
@@ -183,7 +172,7 @@ fn requests() -> impl Strategy<Value = ObjectRequest> {
 #[test]
 fn attributes_of_one_object_go_together_and_of_one_that_is_spread_those_of_one_number() {
     let both = |object: u64, other: u64, number: u32| ObjectRequest {
-        commands: vec![command(object, add(1, 7)), command(other, add(2, number))],
+        commands: vec![command(add_one(1, 7)).of(object), command(add_one(2, number)).of(other)],
     };
     let refused = |command| Err(ObjectRefusal { command, failure: ObjectFailure::NotTogether });
     let list = |object| one(object, Action::ListAttributes { after: None, page: Some(1), most: 9 });
@@ -238,7 +227,7 @@ fn a_full_bucket_stays_as_it_is_until_something_is_removed() {
 
 #[test]
 fn blocks_that_are_no_bucket_are_refused_and_left_alone() {
-    let request = one(9, add(1, 1));
+    let request = one(9, add_one(1, 1));
     let foreign = |at: usize| {
         let mut blocks = Blocks::default();
         blocks[at] = Some(filled(0x5a, BLOCK_BYTES));
