@@ -1,6 +1,7 @@
 //! Tests of absent blocks: objects that are created on this device while other devices hold their content, and blocks that can't be
 //! restored.
 
+use crate::damage::home_of;
 use crate::protocol::*;
 
 const BLOCKS: u64 = 400;
@@ -89,9 +90,9 @@ fn blocks_written_as_lost_are_lost_until_written_again() {
 fn a_corrupt_block_is_salvaged_as_lost_and_its_neighbours_are_read() {
     let mut bench = with_absent(1 << 20, 1);
     bench.write(1, vec![data(32, 16, 70)]);
-    let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
-    let home = bench.disk.find(&pattern(75)[..512]).into_iter().find(|at| *at >= geometry.data_offset);
-    bench.disk.corrupt(home.expect("a whole chunk is written to its slot at once") + 100);
+    // A whole chunk is written to its slot at once.
+    let home = home_of(&bench, 75);
+    bench.disk.corrupt(home + 100);
     assert_eq!(bench.read(32, 16), Err(Failure::Lost { block: 37 }));
     let left = salvage(&mut bench, 36, 3);
     assert_eq!(left, [data(36, 1, 74), lost(37, 1), data(38, 1, 76)]);

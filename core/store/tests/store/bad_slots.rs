@@ -5,15 +5,10 @@ use crate::protocol::*;
 use crate::run::Run;
 use proptest::prelude::*;
 
-const SLOT: u64 = 73_728;
-
-fn data_offset(bench: &Bench) -> u64 {
-    braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry.data_offset
-}
-
 /// The bytes of some slots on the device.
 fn slots(bench: &Bench, slots: Range<u64>) -> Range<u64> {
-    data_offset(bench) + slots.start * SLOT..data_offset(bench) + slots.end * SLOT
+    let first = bench.disk.geometry().data_offset;
+    first + slots.start * SLOT..first + slots.end * SLOT
 }
 
 #[test]
@@ -51,7 +46,7 @@ fn a_bad_slot_is_retired_for_good_and_no_write_fails() {
 #[test]
 fn a_write_that_fails_but_once_costs_no_slot() {
     let mut bench = Bench::with_object(100);
-    bench.disk.failing_writes = (data_offset(&bench), 1);
+    bench.disk.failing_writes = (bench.disk.geometry().data_offset, 1);
     bench.write(1, vec![data(16, 48, 500)]);
     assert_eq!(bench.disk.writes_failed, 1);
     assert_eq!((bench.counter("write_errors"), bench.counter("slots_bad")), (1, 0));

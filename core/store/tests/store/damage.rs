@@ -27,10 +27,9 @@ fn checkpoint(bench: &mut Bench, sequence: u64) {
 }
 
 /// The byte on the disk, in the data area, of the block with this value.
-fn home_of(bench: &Bench, value: u64) -> u64 {
-    let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
-    let start = &pattern(value)[..512];
-    bench.disk.find(start).into_iter().find(|at| *at >= geometry.data_offset).expect("the block is in its slot")
+pub fn home_of(bench: &Bench, value: u64) -> u64 {
+    let (start, first) = (&pattern(value)[..512], bench.disk.geometry().data_offset);
+    bench.disk.find(start).into_iter().find(|at| *at >= first).expect("the block is in its slot")
 }
 
 #[test]
@@ -126,7 +125,7 @@ fn an_unreadable_sector_costs_a_start_no_more_than_corruption_does() {
     bench.settle();
     let pages = bench.disk.find(b"BrMp");
     let payload = in_journal(&bench, 701) + 1024;
-    let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
+    let geometry = bench.disk.geometry();
     let batches = bench.disk.find(b"BraidJnl");
     let unused = (geometry.journal_offset..geometry.map_offset)
         .step_by(512)
@@ -165,7 +164,7 @@ fn a_disk_with_too_many_unreadable_sectors_is_said_to_be_broken() {
 
 /// The sector of the journal that begins with the content of `value`.
 fn in_journal(bench: &Bench, value: u64) -> u64 {
-    let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
+    let geometry = bench.disk.geometry();
     let journal = geometry.journal_offset..geometry.journal_offset + geometry.journal_length;
     let found = bench.disk.find(&pattern(value)[..512]);
     found.into_iter().find(|at| journal.contains(at)).expect("it is in the journal")

@@ -3,6 +3,7 @@
 
 use crate::protocol::*;
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
+use braid_store::Geometry;
 
 const SECTOR: u64 = 512;
 
@@ -73,6 +74,11 @@ impl TestDisk {
 
     pub fn get(&self, offset: u64, length: usize) -> Vec<u8> {
         (offset / SECTOR..(offset + length as u64) / SECTOR).flat_map(|sector| self.sector(sector)).collect()
+    }
+
+    /// The parts of the device, as its superblock has them.
+    pub fn geometry(&self) -> Geometry {
+        Superblock::read(&self.get(0, 8192)).expect("it is whole").geometry
     }
 
     /// Flips a bit.

@@ -1,17 +1,14 @@
 //! Tests of the object index on the disk: leaves and index nodes, damage to them, their room, and the garbage of removed objects.
 
-use crate::disk::TestDisk;
 use crate::protocol::*;
 use crate::requests::{ask, command, create, get, removal, send, set, setting, with_object};
-
-const SLOT: u64 = 73_728;
 
 fn value(index: u64, length: usize) -> Vec<u8> {
     vec![index as u8; length]
 }
 
 /// Sets an attribute until the store has made a checkpoint.
-fn checkpoint(bench: &mut Bench, from: u64) {
+pub fn checkpoint(bench: &mut Bench, from: u64) {
     let before = bench.counter("checkpoints");
     for sequence in from..from + 200 {
         if bench.counter("checkpoints") > before && bench.counter("index_changes") <= 1 {
@@ -231,7 +228,7 @@ fn slots_promised_to_volumes_are_kept_for_them() {
 #[test]
 fn a_device_without_objects_loses_nothing_to_them() {
     let mut bench = Bench::new(1);
-    let geometry = Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
+    let geometry = bench.disk.geometry();
     assert_eq!(bench.store.free_blocks(), u64::from(geometry.slots - 64) * 16);
     assert!(u64::from(geometry.slots) * SLOT > SIZE * 9 / 10);
     bench.settle();
@@ -262,28 +259,6 @@ fn remains_of_a_removed_object_are_swept_step_by_step_whatever_happens_in_betwee
 }
 
 #[test]
-fn a_device_of_the_format_before_is_read_and_made_one_of_this_before_it_is_written() {
-    let mut bench = Bench::new(1);
-    bench.settle();
-    let mut disk: TestDisk = bench.disk;
-    for copy in [0, 4096] {
-        let mut bytes = disk.get(copy, 512);
-        bytes[8..12].copy_from_slice(&(FORMAT - 1).to_le_bytes());
-        let checksum = braid_base::checksum::crc32c(&bytes[..508]).to_le_bytes();
-        bytes[508..].copy_from_slice(&checksum);
-        disk.put(copy, &bytes.into());
-    }
-    let (mut bench, recovered) = Bench::start(disk, 3).expect("it can be read");
-    assert_eq!(recovered.disk, DiskId(1));
-    for copy in [0, 4096] {
-        assert_eq!(bench.disk.get(copy, 512)[8..12], FORMAT.to_le_bytes());
-    }
-    let (reads, slots) = (bench.disk.reads, bench.counter("slots"));
-    assert!(slots > 200 && reads > 0);
-    create(&mut bench, 1, 1);
-}
-
-#[test]
 fn starting_reads_the_index_and_no_leaf() {
     let reads = |attributes: u64| {
         let mut bench = with_object();
@@ -304,7 +279,6 @@ fn starting_reads_the_index_and_no_leaf() {
     let (few, many) = (reads(2), reads(150));
     assert!(many.0 > few.0 + 40, "{many:?}");
     assert_eq!(many.1, few.1, "leaves and reads: {few:?} {many:?}");
-    let _ = Store::new(config());
 }
 
 /// Two objects of about 200 attributes each, in leaves of which none is in memory.

@@ -18,7 +18,7 @@ fn make_older(disk: &mut TestDisk, format: u32) {
 
 /// The offsets of batches in the journal, by their sequences.
 fn batches(bench: &Bench) -> BTreeMap<u64, u64> {
-    let geometry = Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
+    let geometry = bench.disk.geometry();
     let mut found = BTreeMap::new();
     for at in (0..geometry.journal_length).step_by(512) {
         let header = bench.disk.get(geometry.journal_offset + at, 512);
@@ -49,6 +49,9 @@ fn a_journal_that_ends_within_a_physical_sector_is_read_and_goes_on_at_the_next(
 
             let (mut bench, recovered) = Bench::start_on(LARGE, bench.disk, 3).expect("it can be read");
             assert_eq!(recovered.intents.len(), 1, "{recovered:?}");
+            for copy in [0, 4096] {
+                assert_eq!(bench.disk.get(copy, 512)[8..12], FORMAT.to_le_bytes(), "it is of this format from now on");
+            }
             for sequence in 1..=writes {
                 assert_eq!(bench.read(sequence, 1), Ok(patterns([100 * sequence])), "format {format}, {writes} writes");
             }

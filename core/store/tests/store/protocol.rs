@@ -22,6 +22,8 @@ pub use std::time::Duration;
 
 pub const SIZE: u64 = 16 << 20;
 pub const JOURNAL: u64 = 512 << 10;
+/// The length of a slot.
+pub const SLOT: u64 = 73_728;
 pub const OBJECT: ObjectId = ObjectId(7);
 
 pub fn config() -> StoreConfig {

@@ -40,8 +40,7 @@ fn a_checkpoint_can_end_however_many_calls_are_logged_meanwhile() {
     let mut bench = with_object();
     bench.store.create_object(1, ObjectDescription::new(OBJECT, 1024), 0, &mut bench.out);
     bench.settle();
-    let superblock = Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole");
-    bench.disk.hold_writes_from = superblock.geometry.data_offset;
+    bench.disk.hold_writes_from = bench.disk.geometry().data_offset;
     let checkpoint = |bench: &Bench| !bench.disk.is_idle();
     for sequence in 1..1000 {
         let name = TransactionId { host: Generation(5), sequence };
