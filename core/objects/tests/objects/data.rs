@@ -28,27 +28,6 @@ fn unwritten_bytes_read_as_zeros_and_take_no_room() {
 }
 
 #[test]
-fn truncated_bytes_do_not_come_back_as_the_object_grows() {
-    for (cut, grown) in [(0, 9000), (1, 4096), (4095, 4096), (4096, 8192), (5000, 5001), (5000, 8192), (8191, 9000)] {
-        for by_writing in [false, true] {
-            let mut objects = Objects::with_one();
-            objects.acts(write(0, &[7; 9000]));
-            objects.acts(Action::Truncate { length: cut });
-            assert_eq!(objects.bytes(), vec![7; cut as usize]);
-            let mut bytes = vec![7; cut as usize];
-            bytes.resize(grown as usize, 0);
-            if by_writing {
-                objects.acts(write(grown, b"!"));
-                bytes.push(b'!');
-            } else {
-                objects.acts(Action::Truncate { length: grown });
-            }
-            assert_eq!(objects.bytes(), bytes, "cut at {cut}, grown to {grown}");
-        }
-    }
-}
-
-#[test]
 fn an_object_grows_to_a_pebibyte_and_no_further() {
     let mut objects = Objects::with_one();
     let longest = limits::OBJECT_BYTES_MAX;

@@ -1,7 +1,6 @@
 //! Tests of commands on objects: compared with a simple model, and as examples.
 
 mod attribute_volume;
-mod attributes;
 mod bounds;
 mod data;
 mod model;

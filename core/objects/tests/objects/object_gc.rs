@@ -33,25 +33,3 @@ fn a_collection_takes_as_many_keys_as_it_may() {
         assert_eq!(objects.map.len(), 1);
     }
 }
-
-#[test]
-fn an_object_created_and_removed_in_one_request_is_swept() {
-    let mut objects = Objects::default();
-    objects.does([command(Action::Create), command(write(0, &[1; 5000])).set(NOTE, b"x"), command(Action::Remove)]);
-    assert_eq!(objects.collect(100), 1);
-    assert_eq!(objects.map.len(), 1);
-}
-
-#[test]
-fn where_nothing_was_removed_nothing_is_swept() {
-    let mut objects = full_of_everything();
-    let before = objects.map.clone();
-    assert_eq!(objects.collect(100), 0);
-    assert_eq!(objects.map, before);
-}
-
-fn full_of_everything() -> Objects {
-    let mut objects = Objects::with_one();
-    objects.does([command(write(0, &[1; 5000])).set(NOTE, b"x").set(AttributeName::new(0xefff_ffff, u32::MAX), b"x")]);
-    objects
-}

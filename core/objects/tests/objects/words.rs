@@ -56,13 +56,6 @@ impl Objects {
         self.does([command(Action::Nothing).get(name)]).remove(0).values.remove(0)
     }
 
-    pub fn bytes(&mut self) -> Vec<u8> {
-        let ActionResult::Data { data } = self.acts(Action::Read { offset: 0, length: 256 << 10 }) else {
-            panic!("data")
-        };
-        data.to_vec()
-    }
-
     /// Collects garbage until nothing is left. Returns the number of steps.
     pub fn collect(&mut self, most: usize) -> usize {
         for times in 0.. {
@@ -133,16 +126,8 @@ pub fn swap_empty(name: AttributeName, compare: &[u8], swap: &[u8]) -> Action {
     Action::CompareAndSwap { name, compare, swap, undefined: Undefined::IsEmpty, original: true }
 }
 
-pub fn compared(swapped: bool, original: &[u8]) -> ActionResult {
-    ActionResult::Compared { swapped, original: Some(Bytes::copy_from_slice(original)) }
-}
-
 pub fn add(name: AttributeName, add: i64) -> Action {
     Action::FetchAndAdd { name, add, original: true }
-}
-
-pub fn added(original: i64) -> ActionResult {
-    ActionResult::Added { original: Some(original) }
 }
 
 pub fn write(offset: u64, data: &[u8]) -> Action {
