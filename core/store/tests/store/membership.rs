@@ -70,49 +70,6 @@ fn elsewhere(intent: Intent) -> Intent {
 }
 
 #[test]
-fn a_device_that_is_out_misses_what_takes_effect_meanwhile() {
-    let mut bench = Bench::new(1).with_members();
-    bench.write_at(1, 1, 10, 12);
-    bench.store.settle(transaction(2).host, 2);
-    assert_eq!(bench.adopt(membership(2, &[(THIRD, MemberState::Out, 2)])), []);
-    assert_eq!(bench.missed(THIRD, OBJECT), []);
-    bench.write_at(2, 2, 20, 22);
-    bench.prepare_at(3, 2, 23, 25);
-    bench.prepare_at(4, 2, 40, 45);
-    bench.abort(4);
-    let other = elsewhere(written(5, 2, 50, 51));
-    assert_eq!(bench.prepare(other), Ok(()));
-    bench.commit(5);
-    bench.store.apply(bench.now, written(6, 2, 60, 60), &mut bench.out);
-    bench.settle();
-    assert_eq!(bench.events.pop_front(), Some(StoreEvent::Applied { transaction: transaction(6), result: Ok(()) }));
-    // Undecided intents may yet be missed, and count. Aborted ones do not.
-    assert_eq!(bench.missed(THIRD, OBJECT), [(20, 6), (60, 1)]);
-    assert_eq!(bench.missed(THIRD, NOT_REDUNDANT), []);
-    assert_eq!(bench.missed(OTHER, OBJECT), []);
-    assert_eq!(bench.counter("extents_missed"), 2);
-}
-
-#[test]
-fn a_returning_device_misses_what_was_written_before() {
-    let mut bench = Bench::new(1).with_members();
-    bench.adopt(membership(2, &[(THIRD, MemberState::Out, 2)]));
-    bench.prepare_at(1, 2, 10, 10);
-    bench.adopt(membership(3, &[(THIRD, RETURNING, 3)]));
-    bench.prepare_at(2, 3, 20, 20);
-    assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)]);
-    bench.commit(1);
-    bench.commit(2);
-    assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)], "a returning device takes part in later writes");
-    // Another epoch with the same member states changes nothing. When the device is in again, its extents are dropped.
-    bench.adopt(membership(4, &[(THIRD, RETURNING, 3)]));
-    assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)]);
-    bench.adopt(membership(5, &[(THIRD, MemberState::In, 3)]));
-    assert_eq!(bench.missed(THIRD, OBJECT), []);
-    assert_eq!(bench.counter("extents_missed"), 0);
-}
-
-#[test]
 fn a_device_that_goes_out_has_not_missed_what_is_remembered_only_for_its_host() {
     let mut bench = Bench::new(1).with_members();
     bench.write_at(1, 1, 10, 10);
@@ -208,56 +165,6 @@ fn a_long_answer_comes_in_parts() {
     assert_eq!(parts(&bench, &expected), [limits::EXTENTS_MAX - 100 + 3, 60 + 1]);
     let (extents, next) = bench.store.missed(OTHER, OBJECT, 15_500);
     assert_eq!((extents[0], next), (BlockRange::new(15_500, 501), None));
-}
-
-#[test]
-fn a_device_that_was_out_drops_what_the_others_have_decided_without_it() {
-    let mut bench = Bench::new(1).with_members();
-    bench.write_at(1, 1, 10, 10);
-    bench.prepare_at(2, 1, 20, 20);
-    assert_eq!(bench.prepare(elsewhere(written(3, 1, 30, 30))), Ok(()));
-    assert_eq!(bench.prepare(elsewhere(written(4, 1, 40, 40))), Ok(()));
-    bench.commit(4);
-    let free = bench.counter("slots_free");
-    assert_eq!(bench.prepare(Intent { epoch: Epoch(1), ..intent(5, vec![data(48, 16, 5)]) }), Ok(()));
-    assert_eq!(bench.counter("slots_free"), free - 1);
-    assert_eq!(bench.adopt(membership(4, &[(OWN, RETURNING, 3)])), [2, 5]);
-    assert_eq!(bench.counter("slots_free"), free);
-    bench.prepare_at(6, 4, 60, 60);
-    for round in 0..2 {
-        let recovered = bench.restart_here();
-        let intents: Vec<u64> = recovered.intents.iter().map(|intent| intent.transaction.sequence).collect();
-        let commits: Vec<u64> = recovered.commits.iter().map(|commit| commit.transaction.sequence).collect();
-        assert_eq!((intents, commits), (vec![3, 6], vec![4]), "round {round}");
-    }
-    assert_eq!(bench.read(1, 1), Ok(pattern(1)), "what was committed is there");
-    // While this device stays present, nothing more is dropped.
-    assert_eq!(bench.adopt(membership(5, &[(OWN, MemberState::In, 3)])), []);
-}
-
-#[test]
-fn an_intent_that_is_late_for_a_membership_is_refused() {
-    let mut bench = Bench::new(1).with_members();
-    for sequence in 1..4 {
-        bench.store.prepare(bench.now, written(sequence, 1, 10, 10), &mut bench.out);
-        bench.perform();
-    }
-    let elsewhere = elsewhere(written(9, 1, 10, 10));
-    bench.store.prepare(bench.now, elsewhere, &mut bench.out);
-    bench.store.adopt(9, membership(3, &[(OWN, RETURNING, 3)]), &mut bench.out);
-    bench.store.prepare(bench.now, written(4, 2, 10, 10), &mut bench.out);
-    bench.store.prepare(bench.now, written(5, 3, 10, 10), &mut bench.out);
-    bench.settle();
-    for (sequence, expected) in
-        [(1, Err(Failure::Absent)), (2, Err(Failure::Absent)), (4, Err(Failure::Absent)), (5, Ok(())), (9, Ok(()))]
-    {
-        let expected = StoreEvent::Prepared { transaction: transaction(sequence), result: expected };
-        assert!(bench.events.contains(&expected), "{expected:?} of {:?}", bench.events);
-    }
-    assert!(bench.events.contains(&StoreEvent::Adopted { ticket: 9, dropped: Vec::new() }));
-    let (_, recovered) = bench.restart().expect("nothing is wrong");
-    let intents: Vec<u64> = recovered.intents.iter().map(|intent| intent.transaction.sequence).collect();
-    assert_eq!(intents, [5, 9]);
 }
 
 #[test]

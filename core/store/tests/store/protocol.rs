@@ -287,34 +287,6 @@ pub fn patterns(values: impl IntoIterator<Item = u64>) -> Vec<u8> {
 }
 
 #[test]
-fn an_undecided_intent_leaves_the_old_content_and_its_commit_brings_the_new() {
-    let mut bench = Bench::with_object(100);
-    for (sequence, start, count) in [(1, 3, 1), (2, 16, 32), (3, 60, 30)] {
-        let before = bench.read(start, count).expect("nothing is wrong");
-        assert_eq!(bench.prepare(intent(sequence, vec![data(start, count, sequence * 1000)])), Ok(()));
-        assert_eq!(bench.read(start, count), Ok(before));
-        bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
-        let new = patterns(sequence * 1000..sequence * 1000 + count);
-        assert_eq!(bench.read(start, count), Ok(new));
-        bench.settle();
-        assert_eq!(bench.events.pop_front(), Some(StoreEvent::Committed { transaction: transaction(sequence) }));
-    }
-}
-
-#[test]
-fn an_aborted_intent_never_was_and_its_slots_come_back() {
-    let mut bench = Bench::with_object(100);
-    bench.write(1, vec![data(16, 16, 50)]);
-    let free = bench.counter("slots_free");
-    assert_eq!(bench.prepare(intent(2, vec![data(5, 60, 900)])), Ok(()));
-    assert!(bench.counter("slots_free") < free);
-    bench.abort(2);
-    assert_eq!(bench.counter("slots_free"), free);
-    assert_eq!(bench.read(16, 16), Ok(patterns(50..66)));
-    assert_eq!(bench.read(5, 11), Ok(vec![0; 11 * BLOCK_BYTES]));
-}
-
-#[test]
 fn bytes_and_costs_of_a_write_are_counted() {
     let mut bench = Bench::with_object(100);
     let count =
@@ -331,19 +303,6 @@ fn bytes_and_costs_of_a_write_are_counted() {
     let before = count(&bench);
     bench.write(3, vec![Piece { range: BlockRange::new(16, 8), content: Content::Hole }]);
     assert_eq!(count(&bench)[0], before[0], "a hole brings no bytes");
-}
-
-#[test]
-fn holes_take_no_space_and_allocation_reports_them() {
-    let mut bench = Bench::with_object(100);
-    bench.write(1, vec![data(0, 40, 50)]);
-    let free = bench.counter("slots_free");
-    bench.write(2, vec![hole(2, 30)]);
-    assert_eq!(bench.counter("slots_free"), free + 1, "the whole chunk's slot is free");
-    let present = |start, count| Piece { range: BlockRange::new(start, count), content: Content::Present };
-    let found = bench.store.allocation(OBJECT, &[BlockRange::new(0, 50), BlockRange::new(1, 2)]);
-    assert_eq!(found, [present(0, 2), hole(2, 30), present(32, 8), hole(40, 10), present(1, 1), hole(2, 1)]);
-    assert_eq!(bench.read(1, 33).map(|bytes| bytes[..BLOCK_BYTES].to_vec()), Ok(pattern(51)));
 }
 
 #[test]
