@@ -17,23 +17,12 @@ fn resize(absent: BlockRange) -> Task {
 
 fn ask(bench: &mut Bench, host: Generation, task: Task) -> Result<Managed, Failure> {
     bench.now.time.0 += 1;
-    match bench.ask(host, Command::Manage { ticket: 1_000 + bench.now.time.0, task }) {
-        Some(Reply::Managed { result, .. }) => result,
-        other => panic!("not the answer to a task: {other:?}"),
-    }
+    bench.manage(host, 1_000 + bench.now.time.0, task)
 }
 
 /// The device adopts an epoch in which it has another state.
 fn becomes(bench: &mut Bench, member_state: MemberState) {
-    let mut membership: Membership = bench.device.membership().expect("it has adopted one").clone();
-    membership.epoch = membership.epoch.next();
-    let since = membership.epoch;
-    let member = membership.member_mut(DeviceId(0)).expect("it is a member");
-    member.member_state = member_state;
-    if member_state != MemberState::In {
-        member.since = since;
-    }
-    bench.tell(Some(membership));
+    bench.enter(|membership| stands(membership, 0, member_state));
 }
 
 /// The device was out, and is returning.

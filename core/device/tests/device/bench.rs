@@ -27,6 +27,9 @@ pub const SERVED: ObjectId = ObjectId(4);
 pub const ARRIVING: ObjectId = ObjectId(5);
 pub const LOCKED_ARRIVING: ObjectId = ObjectId(6);
 pub const BLOCKS: u64 = 256;
+pub const A: Generation = Generation(1);
+pub const B: Generation = Generation(2);
+pub const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
 pub const EPOCH: Epoch = Epoch(1);
 /// The devices of the array. The device on the bench is the first.
 pub const DEVICES: [DeviceId; 4] = [DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)];
@@ -118,8 +121,7 @@ impl Bench {
         ] {
             let (first, blocks, redundant, absent) = (0, BLOCKS, true, 0);
             let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent };
-            self.say(Generation(99), Command::Manage { ticket: object.0, task });
-            assert!(matches!(self.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
+            assert_eq!(self.manage(Generation(99), object.0, task), Ok(Managed::Done));
         }
     }
 
@@ -314,6 +316,14 @@ impl Bench {
         self.hear(host)
     }
 
+    /// Asks for a task, and hears how it ended.
+    pub fn manage(&mut self, host: Generation, ticket: u64, task: Task) -> Result<Managed, Failure> {
+        match self.ask(host, Command::Manage { ticket, task }) {
+            Some(Reply::Managed { ticket: of, result }) if of == ticket => result,
+            other => panic!("not the answer to the task: {other:?}"),
+        }
+    }
+
     /// A counter of the store.
     pub fn counter(&self, name: &str) -> u64 {
         self.device.store().counters().into_iter().find(|(other, _)| *other == name).expect("it is counted").1
@@ -416,6 +426,12 @@ impl Actor {
     pub fn resolve(self) -> Command {
         Command::Resolve { transaction: self.id, stamp: self.stamp }
     }
+}
+
+/// Announces a write, which is accepted, and writes.
+pub fn prepare(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
+    assert!(matches!(bench.ask(actor.id.host, actor.prewrite(range)), Some(Reply::Accepted { .. })));
+    assert!(matches!(bench.ask(actor.id.host, actor.write(range, fill)), Some(Reply::Written { .. })));
 }
 
 /// A transaction of a host, with a stamp `micros` microseconds from now.

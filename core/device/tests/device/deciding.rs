@@ -1,26 +1,14 @@
 //! The end of transactions on one device, across restarts and after the loss of their hosts (atomicity `implied`).
 
 use crate::bench::*;
-use crate::story::{Story, stories, tell, tell_of};
+use crate::story::{Story, stories, story, tell, tell_of};
 use braid_wire::Orphan;
 
-const A: Generation = Generation(1);
-const B: Generation = Generation(2);
-const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
 const PREPARED: (&str, &str) = ("a1@0 prepare 5 =8", "a1 accepted, a1 written");
-
-fn story(parts: &[(&str, &str)]) -> Story {
-    tell(Bench::new(), parts)
-}
 
 /// A story of an object whose writes take effect on arrival.
 fn arriving(parts: &[(&str, &str)]) -> Story {
     tell_of((ARRIVING, Ordering::Timestamp), Bench::new(), parts)
-}
-
-fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
-    bench.ask(actor.id.host, actor.prewrite(BLOCK));
-    assert_eq!(bench.ask(actor.id.host, actor.write(BLOCK, fill)), written(actor));
 }
 
 #[test]
@@ -46,7 +34,7 @@ fn a_commit_that_its_host_declared_over_before_is_forgotten_with_the_resolution(
 #[test]
 fn a_commit_is_confirmed_once_it_is_durable() {
     let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-    prepare(&mut bench, writer, 8);
+    prepare(&mut bench, writer, BLOCK, 8);
     bench.stalled = true;
     bench.say_with(A, vec![1], Command::Heartbeat);
     bench.pass(Duration::from_millis(50));
@@ -64,7 +52,7 @@ fn a_commit_is_confirmed_once_it_is_durable() {
 #[test]
 fn undecided_writes_of_a_silent_host_are_named_to_the_others() {
     let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-    prepare(&mut bench, writer, 8);
+    prepare(&mut bench, writer, BLOCK, 8);
     let mut named = Vec::new();
     for heartbeat in 0..12 {
         bench.pass(Duration::from_millis(500));
@@ -95,7 +83,7 @@ fn undecided_writes_of_a_silent_host_are_named_to_the_others() {
 fn that_nothing_is_absent_is_said_when_it_survives_a_restart() {
     let mut bench = Bench::new();
     let actor = Actor::new(A, 101, bench.stamp(A, 0));
-    prepare(&mut bench, actor, 7);
+    prepare(&mut bench, actor, BLOCK, 7);
     bench.stalled = true;
     let task = Task::ListAbsent { object: OBJECT, from: 0 };
     bench.say_with(A, vec![101], Command::Manage { ticket: 50, task });
@@ -112,8 +100,7 @@ fn that_nothing_is_absent_is_said_when_it_survives_a_restart() {
 fn an_inspection_tells_for_how_long_a_transaction_has_been_undecided() {
     let mut bench = Bench::new();
     let ages = |bench: &mut Bench, ticket: u64| {
-        bench.say(B, Command::Manage { ticket, task: Task::Inspect });
-        let Some(Reply::Managed { result: Ok(Managed::Inspected(inspection)), .. }) = bench.hear(B) else {
+        let Ok(Managed::Inspected(inspection)) = bench.manage(B, ticket, Task::Inspect) else {
             panic!("an inspection is answered");
         };
         let counter = |name: &str| inspection.counters.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
@@ -121,7 +108,7 @@ fn an_inspection_tells_for_how_long_a_transaction_has_been_undecided() {
     };
     assert_eq!(ages(&mut bench, 1), [0, 0, 0]);
     let writer = actor(&bench, A, 1, 0);
-    prepare(&mut bench, writer, 1);
+    prepare(&mut bench, writer, BLOCK, 1);
     bench.pass(Duration::from_secs(2));
     let [orphans, undecided, orphan] = ages(&mut bench, 2);
     assert!(orphans == 0 && (2_000..2_100).contains(&undecided) && orphan == 0, "{orphans} {undecided} {orphan}");

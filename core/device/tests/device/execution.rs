@@ -1,17 +1,14 @@
 //! Columns on one device: what it sends, what it gathers, and how often (the table in `scheduler/columns.rs`).
 
 use crate::bench::*;
-use crate::story::{Story, stories, tell};
+use crate::story::{stories, story};
 use braid_blocks::{Base, Column, ParityRows, Sending, Sent};
 use braid_store::CHUNK_BLOCKS;
 
-const A: Generation = Generation(1);
-const B: Generation = Generation(2);
 /// The device on the bench, and two others.
 const US: DeviceId = DEVICES[0];
 const ONE: DeviceId = DEVICES[1];
 const TWO: DeviceId = DEVICES[2];
-const ROW: BlockRange = BlockRange { start: 5, count: 1 };
 /// The block of the receiver that our block is added to.
 const THERE: u64 = 9;
 
@@ -25,19 +22,19 @@ fn data(range: BlockRange, fill: u8) -> Piece {
 
 /// Our block gets new content, and its change goes to another device.
 pub fn changes(fill: u8) -> Column {
-    let sending = Sending { blocks: ROW, to: ONE, at: THERE, what: Sent::Change };
-    Column { pieces: vec![data(ROW, fill)], sends: vec![sending], parity: Vec::new() }
+    let sending = Sending { blocks: BLOCK, to: ONE, at: THERE, what: Sent::Change };
+    Column { pieces: vec![data(BLOCK, fill)], sends: vec![sending], parity: Vec::new() }
 }
 
 /// We compute parity of what two devices send.
 pub fn gathers(base: Base) -> Column {
-    let rows = ParityRows { blocks: ROW, base, from: vec![ONE, TWO], own: Vec::new() };
+    let rows = ParityRows { blocks: BLOCK, base, from: vec![ONE, TWO], own: Vec::new() };
     Column { parity: vec![rows], ..Column::default() }
 }
 
 /// We only send our old content.
 pub fn contributes() -> Column {
-    let sending = Sending { blocks: ROW, to: ONE, at: THERE, what: Sent::Old };
+    let sending = Sending { blocks: BLOCK, to: ONE, at: THERE, what: Sent::Old };
     Column { sends: vec![sending], ..Column::default() }
 }
 
@@ -49,7 +46,7 @@ pub fn execute(actor: Actor, column: Column) -> Command {
         object: actor.object,
         ordering: actor.ordering,
         participants,
-        linkage: Linkage { first: ROW.start, last: ROW.start },
+        linkage: Linkage { first: BLOCK.start, last: BLOCK.start },
         column: Box::new(column),
     }
 }
@@ -67,23 +64,19 @@ pub fn content_of(partial: &Partial) -> (u64, u8) {
     (range.start, bytes[0])
 }
 
-fn story(parts: &[(&str, &str)]) -> Story {
-    tell(Bench::new(), parts)
-}
-
 #[test]
 fn holes_that_are_added_up_are_a_hole() {
     let mut bench = Bench::new();
     let writer = actor(&bench, 1, 0);
     bench.say(A, execute(writer, gathers(Base::Old)));
     for from in [ONE, TWO] {
-        bench.arrive(from, partial(writer, Piece { range: ROW, content: Content::Hole }));
+        bench.arrive(from, partial(writer, Piece { range: BLOCK, content: Content::Hole }));
     }
     assert_eq!(bench.hear(A), written(writer));
     commit(&mut bench, writer);
     let reader = Actor::new(B, 1, bench.stamp(B, 100));
-    let Some(Reply::Data { pieces, .. }) = bench.ask(B, reader.read(ROW)) else { panic!("no data") };
-    assert_eq!(pieces, [Piece { range: ROW, content: Content::Hole }]);
+    let Some(Reply::Data { pieces, .. }) = bench.ask(B, reader.read(BLOCK)) else { panic!("no data") };
+    assert_eq!(pieces, [Piece { range: BLOCK, content: Content::Hole }]);
 }
 
 /// When the device is to look for silent hosts, the first input may be the end of a read of its disk. In that step the host's lease ends,
@@ -102,7 +95,7 @@ fn a_column_ends_with_its_hosts_lease_though_its_old_content_comes_in_that_step(
         bench.stalled = true;
         bench.say(A, execute(writer, column));
         for from in [ONE, TWO] {
-            bench.arrive(from, partial(writer, data(ROW, 1)));
+            bench.arrive(from, partial(writer, data(BLOCK, 1)));
         }
         // Its old content is being read.
         assert_eq!((bench.hear(A), bench.device.transactions().count()), (None, claims));
@@ -120,19 +113,16 @@ fn a_new_epoch_ends_what_is_gathered_and_parts_from_before_do_not_count() {
     let mut bench = Bench::with_monitor();
     let writer = actor(&bench, 1, 0);
     bench.say(A, execute(writer, gathers(Base::Zeros)));
-    bench.arrive(ONE, partial(writer, data(ROW, 1)));
-    let mut next = Membership { epoch: Epoch(2), ..Membership::first(DEVICES) };
-    let gone = next.member_mut(DEVICES[3]).expect("a member");
-    (gone.member_state, gone.since) = (MemberState::Out, Epoch(2));
-    bench.tell(Some(next));
+    bench.arrive(ONE, partial(writer, data(BLOCK, 1)));
+    bench.enter(|membership| stands(membership, 3, MemberState::Out));
     let again = actor(&bench, 2, 10);
     // From a device that is still in the epoch before.
-    bench.arrive(ONE, partial(again, data(ROW, 1)));
+    bench.arrive(ONE, partial(again, data(BLOCK, 1)));
     bench.say(A, execute(again, gathers(Base::Zeros)));
-    bench.arrive(TWO, Partial { epoch: Epoch(2), ..partial(again, data(ROW, 2)) });
-    bench.arrive(DEVICES[3], Partial { epoch: Epoch(2), ..partial(again, data(ROW, 1)) });
+    bench.arrive(TWO, Partial { epoch: Epoch(2), ..partial(again, data(BLOCK, 2)) });
+    bench.arrive(DEVICES[3], Partial { epoch: Epoch(2), ..partial(again, data(BLOCK, 1)) });
     assert_eq!(bench.hear(A), None);
-    bench.arrive(ONE, Partial { epoch: Epoch(2), ..partial(again, data(ROW, 1)) });
+    bench.arrive(ONE, Partial { epoch: Epoch(2), ..partial(again, data(BLOCK, 1)) });
     assert_eq!(bench.hear(A), written(again));
 }
 
@@ -146,10 +136,10 @@ fn columns_that_do_not_fit_together_are_refused() {
     };
     let bad = [
         Column::default(),
-        column(&|column| column.sends = vec![sending(ROW, US, Sent::New)]),
+        column(&|column| column.sends = vec![sending(BLOCK, US, Sent::New)]),
         column(&|column| column.sends = vec![sending(BlockRange::new(6, 1), ONE, Sent::Change)]),
         column(&|column| column.sends = vec![sending(BlockRange::new(5, 0), ONE, Sent::Old)]),
-        column(&|column| column.pieces.push(data(ROW, 2))),
+        column(&|column| column.pieces.push(data(BLOCK, 2))),
         column(&|column| column.pieces[0].content = Content::Present),
         column(&|column| column.parity = gathers(Base::Old).parity),
         column(&|column| {
@@ -211,16 +201,6 @@ stories! {
         "2 sends a2 =2" => "a2 written";
         "a2 ends";
         "b1@3000001 read 5" => "b1 has 11";
-
-    fn parity_of_a_whole_row_has_no_base():
-        "a1@0 write 5 =8" => "a1 written";
-        "a1 ends";
-        "a2@10 gathers zeros";
-        "1 sends a2 =1";
-        "1 sends a2 =1";
-        "2 sends a2 =2" => "a2 written";
-        "a2 ends";
-        "b1@3000001 read 5" => "b1 has 3";
 
     fn a_part_that_comes_before_its_column_is_kept():
         "a1@1000";

@@ -1,16 +1,12 @@
 //! Hosts that leave transactions undecided, or fill the device's tables, while they live.
 
 use crate::bench::*;
-use crate::story::{Story, stories, tell};
+use crate::story::{stories, story};
 use braid_base::limits::{self};
 
 const GREEDY: Generation = Generation(5);
 const OTHER: Generation = Generation(6);
 const RANGE: BlockRange = BlockRange { start: 4, count: 2 };
-
-fn story(parts: &[(&str, &str)]) -> Story {
-    tell(Bench::new(), parts)
-}
 
 #[test]
 fn locks_stay_with_a_host_that_lives() {

@@ -3,9 +3,6 @@
 use crate::bench::*;
 use crate::story::{Story, stories, tell_of};
 
-const A: Generation = Generation(1);
-const B: Generation = Generation(2);
-const BLOCK: BlockRange = BlockRange { start: 4, count: 1 };
 const ARRIVING_LOCKED: (ObjectId, Ordering) = (LOCKED_ARRIVING, Ordering::DeviceLock);
 
 /// A story of transactions that lock.
@@ -72,12 +69,10 @@ fn a_write_that_waits_for_no_decision_unlocks_when_it_is_durable() {
 fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
     let mut bench = locked(&[("a1@0 read 4", "a1 has 0")]).bench;
     let task = Task::SetOrdering { object: LOCKED, ordering: Ordering::Timestamp };
-    bench.say(B, Command::Manage { ticket: 8, task: task.clone() });
-    assert_eq!(bench.hear(B), Some(Reply::Managed { ticket: 8, result: Err(Failure::InUse) }));
+    assert_eq!(bench.manage(B, 8, task.clone()), Err(Failure::InUse));
     bench.say_with(A, vec![1], Command::Heartbeat);
     for ticket in [9, 10] {
-        bench.say(B, Command::Manage { ticket, task: task.clone() });
-        assert_eq!(bench.hear(B), Some(Reply::Managed { ticket, result: Ok(Managed::Done) }));
+        assert_eq!(bench.manage(B, ticket, task.clone()), Ok(Managed::Done));
     }
     bench.restart();
     let old = locker(&bench, A, 2, 10);
@@ -86,8 +81,7 @@ fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
     bench.say(A, new.read(BlockRange::new(BLOCKS - 1, 1)));
     bench.now.clock = bench.now.clock.ahead(Duration::from_secs(2));
     let none = Task::SetOrdering { object: UNORDERED, ordering: Ordering::None };
-    bench.say(B, Command::Manage { ticket: 11, task: none });
-    assert_eq!(bench.hear(B), Some(Reply::Managed { ticket: 11, result: Ok(Managed::Done) }));
+    assert_eq!(bench.manage(B, 11, none), Ok(Managed::Done));
 }
 
 stories! {

@@ -3,8 +3,6 @@
 use crate::bench::*;
 use crate::story::{Story, Told, sent_to, stories, tell, tell_of};
 
-const A: Generation = Generation(1);
-const B: Generation = Generation(2);
 const RANGE: BlockRange = BlockRange { start: 3, count: 2 };
 const LEASE: Duration = Duration::from_secs(4);
 const MOMENT: Duration = Duration::from_millis(1);
@@ -26,19 +24,10 @@ fn without_another(bench: &Bench) -> Membership {
     membership
 }
 
-fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
-    assert!(matches!(bench.ask(actor.id.host, actor.prewrite(RANGE)), Some(Reply::Accepted { .. })));
-    assert!(matches!(bench.ask(actor.id.host, actor.write(RANGE, fill)), Some(Reply::Written { .. })));
-}
-
-fn manage(bench: &mut Bench, task: Task) {
-    assert!(matches!(bench.ask(A, Command::Manage { ticket: 50, task }), Some(Reply::Managed { result: Ok(_), .. })));
-}
-
 /// A story in which there is also an object without redundancy.
 fn with_plain(object: ObjectId, parts: &[(&str, &str)]) -> Story {
     let mut bench = Bench::with_monitor();
-    manage(&mut bench, creation(PLAIN, BLOCKS, Ordering::Timestamp, false));
+    bench.manage(A, 50, creation(PLAIN, BLOCKS, Ordering::Timestamp, false)).expect("it is created");
     tell_of((object, Ordering::Timestamp), bench, parts)
 }
 
@@ -118,7 +107,7 @@ fn a_lease_is_as_long_as_the_monitor_says_and_is_renewed_in_time() {
 fn without_a_lease_no_request_is_served_and_nothing_is_changed() {
     let mut bench = Bench::with_monitor();
     let writer = Actor::new(A, 1, bench.stamp(A, 0));
-    prepare(&mut bench, writer, 7);
+    prepare(&mut bench, writer, RANGE, 7);
     bench.pass(LEASE + MOMENT * 100);
     bench.renewals.clear();
     let actor = Actor::new(A, 2, bench.stamp(A, 0));
@@ -358,7 +347,7 @@ fn no_commit_on_a_removed_object_is_remembered_after_an_absence() {
         ("lease 100ms", "a101 is over: Commit"),
         ("count commits_remembered", "1"),
     ]);
-    manage(&mut told.bench, Task::RemoveObject { object: OBJECT });
+    told.bench.manage(A, 50, Task::RemoveObject { object: OBJECT }).expect("it is removed");
     // No host has it forgotten.
     told.goes_on(&[RETURNED, ("count commits_remembered", "0")]);
 }
@@ -367,16 +356,11 @@ fn no_commit_on_a_removed_object_is_remembered_after_an_absence() {
 #[test]
 fn missed_blocks_are_not_listed_before_earlier_intents_are_decided() {
     let mut told = monitored(&[PREPARED, ("enter 1:out", ""), ("enter 1:returning", "")]);
-    let list = |bench: &mut Bench, ticket| {
-        let task = Task::ListMissed { device: DeviceId(1), object: OBJECT, from: 0 };
-        match bench.ask(B, Command::Manage { ticket, task }) {
-            Some(Reply::Managed { result, .. }) => result,
-            other => panic!("not a list: {other:?}"),
-        }
-    };
-    assert_eq!(list(&mut told.bench, 1), Err(Failure::Busy), "device 1 took part in it, and has no vote any more");
+    let list = || Task::ListMissed { device: DeviceId(1), object: OBJECT, from: 0 };
+    let missed = told.bench.manage(B, 1, list());
+    assert_eq!(missed, Err(Failure::Busy), "device 1 took part in it, and has no vote any more");
     told.goes_on(&[("a commits a101", ""), ("lease 100ms", "a101 is over: Commit")]);
-    let missed = list(&mut told.bench, 2);
+    let missed = told.bench.manage(B, 2, list());
     assert!(matches!(&missed, Ok(Managed::Missed { extents, .. }) if *extents == [RANGE]), "{missed:?}");
 }
 
@@ -389,9 +373,9 @@ fn a_device_names_fenced_hosts_until_nothing_of_theirs_is_undecided() {
     let mut told = with_plain(OBJECT, &[PREPARED]);
     // No other device decides a transaction without redundancy.
     let plain = Actor::new(A, 102, told.bench.stamp(A, 1)).on(PLAIN, Ordering::Timestamp);
-    prepare(&mut told.bench, plain, 8);
+    prepare(&mut told.bench, plain, RANGE, 8);
     let other = Actor::new(B, 101, told.bench.stamp(B, 0)).on(LOCKED, Ordering::DeviceLock);
-    prepare(&mut told.bench, other, 9);
+    prepare(&mut told.bench, other, RANGE, 9);
     assert_eq!(named(&told), []);
     told.goes_on(&[("fence a", "")]);
     assert_eq!((named(&told), told.bench.epoch_told()), (vec![A], Some(told.bench.epoch)));

@@ -3,8 +3,6 @@
 use crate::bench::*;
 use braid_wire::*;
 
-const A: Generation = Generation(1);
-const B: Generation = Generation(2);
 const NAME: AttributeName = AttributeName::new(1, 1);
 
 fn command(action: Action) -> ObjectCommand {

@@ -1,15 +1,7 @@
 //! Timestamp ordering on one device, rule by rule (shared-array paper, figure 4, and where the paper leaves a choice).
 
 use crate::bench::*;
-use crate::story::{Story, Told, stories, tell, tell_of};
-
-const A: Generation = Generation(1);
-const B: Generation = Generation(2);
-const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
-
-fn story(parts: &[(&str, &str)]) -> Story {
-    tell(Bench::new(), parts)
-}
+use crate::story::{Told, stories, story, tell, tell_of};
 
 #[test]
 fn an_old_copy_of_a_granted_request_costs_no_prewrite() {
@@ -123,7 +115,7 @@ fn a_device_with_a_clock_of_the_year_2500_accepts_no_stamp() {
 fn bad_requests_get_a_clear_no() {
     let (mut bench, [whole]) = Bench::new().with_actors([(A, 1, 0)]);
     let fail = |failure| failed(whole, Step::Read, failure);
-    assert_eq!(bench.ask(A, whole.read(BlockRange::new(crate::bench::BLOCKS, 1))), fail(Failure::OutOfRange));
+    assert_eq!(bench.ask(A, whole.read(BlockRange::new(BLOCKS, 1))), fail(Failure::OutOfRange));
     assert_eq!(bench.ask(A, whole.read(BlockRange::new(0, 0))), fail(Failure::Malformed));
     let absent = whole.on(braid_base::ObjectId(77), Ordering::Timestamp);
     assert_eq!(bench.ask(A, absent.read(BLOCK)), fail(Failure::NoSuchObject));
@@ -189,17 +181,6 @@ stories! {
         "a1 write 5 =9" => "a1 written, a1 blocks";
         "c commits a1" => "b1 has 9 at last";
         "pass 50ms" => "c: a1 is over: Commit";
-
-    fn a_read_above_a_prewrite_waits_for_it_and_sees_its_abort():
-        "a1@0 pre 5" => "a1 accepted";
-        "b1@10 read 5";
-        "a1 write 5 =9" => "a1 written, a1 blocks";
-        "c aborts a1" => "b1 has 0 at last, c: a1 is over: Abort";
-
-    fn an_intent_announces_its_write():
-        "a1@0 write 5 =7" => "a1 written";
-        "b1@10 read 5" => "a1 blocks";
-        "a1 ends" => "b1 has 7 at last";
 
     fn a_read_below_a_prewrite_goes_ahead():
         "a1@10 pre 5" => "a1 accepted";

@@ -117,11 +117,8 @@ fn a_late_copy_of_a_task_changes_nothing_and_is_answered_as_the_task_was() {
         ),
     ] {
         let mut bench = Bench::new();
-        let manage = |bench: &mut Bench, host, ticket, task: &Task| match bench
-            .ask(host, Command::Manage { ticket, task: task.clone() })
-        {
-            Some(Reply::Managed { result, .. }) => (result, bench.device.store().object(object).cloned()),
-            other => panic!("not the answer to a task: {other:?}"),
+        let manage = |bench: &mut Bench, host, ticket, task: &Task| {
+            (bench.manage(host, ticket, task.clone()), bench.device.store().object(object).cloned())
         };
         before.iter().for_each(|before| assert_eq!(manage(&mut bench, B, 1, before).0, Ok(Managed::Done)));
         assert_eq!(manage(&mut bench, A, 1, &task).0, result);

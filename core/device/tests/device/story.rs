@@ -29,6 +29,11 @@ pub fn tell_of(object: (ObjectId, Ordering), bench: Bench, parts: &[(&str, &str)
     Story { bench, object, actors: BTreeMap::new() }.told(parts)
 }
 
+/// A story of a new device.
+pub fn story(parts: &[(&str, &str)]) -> Story {
+    tell(Bench::new(), parts)
+}
+
 impl Told for Story {
     fn call(&mut self, text: &str) -> Vec<String> {
         self.execute(text).unwrap_or_else(|| self.answers())

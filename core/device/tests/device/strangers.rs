@@ -5,15 +5,6 @@ use crate::bench::*;
 use crate::story::{Told, sent_to, tell};
 use std::collections::BTreeSet;
 
-const A: Generation = Generation(1);
-const B: Generation = Generation(2);
-const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
-
-fn prepare(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
-    bench.ask(actor.id.host, actor.prewrite(range));
-    assert_eq!(bench.ask(actor.id.host, actor.write(range, fill)), written(actor));
-}
-
 #[test]
 fn a_read_in_the_name_of_a_writing_transaction_is_ignored() {
     let prepared = ("a1@0 prepare 5 =7", "a1 accepted, a1 written");

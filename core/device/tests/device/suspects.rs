@@ -4,9 +4,6 @@ use crate::bench::*;
 use crate::story::{Story, Told, stories, tell_of};
 use braid_wire::{Suspect, SuspectBlocks};
 
-const A: Generation = Generation(1);
-const B: Generation = Generation(2);
-const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
 const OTHER: BlockRange = BlockRange { start: 9, count: 2 };
 
 fn story(parts: &[(&str, &str)]) -> Story {
@@ -91,8 +88,7 @@ fn a_write_of_the_other_kind_is_refused() {
 fn no_write_on_a_removed_object_is_remembered_once_its_host_is_gone() {
     let mut told =
         story(&[("a1@0 pre 5", "a1 accepted"), ("a1 arrive 5 =7", "a1 written"), ("count commits_remembered", "1")]);
-    let remove = Command::Manage { ticket: 50, task: Task::RemoveObject { object: ARRIVING } };
-    assert!(matches!(told.bench.ask(B, remove), Some(Reply::Managed { result: Ok(_), .. })));
+    told.bench.manage(B, 50, Task::RemoveObject { object: ARRIVING }).expect("it is removed");
     told.goes_on(&[("b lives 6s", ""), ("count commits_remembered", "0")]);
 }
 
