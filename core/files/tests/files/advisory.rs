@@ -82,6 +82,14 @@ impl Pair {
     }
 }
 
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.bench.unmount_all();
+        }
+    }
+}
+
 #[test]
 fn locks_exclude_other_owners_byte_by_byte() {
     let mut pair = Pair::new(1);
@@ -97,7 +105,6 @@ fn locks_exclude_other_owners_byte_by_byte() {
     assert_eq!(pair.lock(TWO, 1 << 40..1 << 41, Shared), Ok(()));
     let empty = HostError::Files(FilesError::Refused(braid_wire::FileError::Malformed));
     assert_eq!(pair.lock(TWO, 5..5, Shared), Err(empty));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -111,13 +118,12 @@ fn a_waiting_lock_is_granted_in_its_turn_or_abandoned() {
     pair.bench.ask_host(TWO, ArrayRequest::Abandon { ops: vec![abandoned] });
     assert_eq!(pair.bench.finish(abandoned), Err(HostError::Abandoned));
     pair.unlock(ONE, 0..10);
-    assert_eq!(pair.bench.finish(other_owner), Ok(HostSuccess::Files(FilesSuccess::Done)));
+    assert_eq!(pair.bench.finish(other_owner), DONE);
     assert_eq!(pair.lock(TWO, 5..6, Shared), Err(LOCKED));
     let handle = pair.handles[&ONE];
     let released = pair.bench.call(ONE, FilesRequest::ReleaseOwner { handle, owner: AdvisoryOwner(2) });
     assert_eq!(released, Ok(FilesSuccess::Done));
     assert_eq!(pair.lock(TWO, 5..6, Shared), Ok(()));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -134,7 +140,6 @@ fn a_refused_upgrade_leaves_the_shared_lock() {
     pair.unlock(ONE, 0..8);
     pair.unlock(ONE, 8..10);
     assert_eq!(pair.lock(TWO, 0..10, Exclusive), Ok(()));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -158,8 +163,7 @@ fn an_upgrade_that_does_not_wait_passes_those_that_do_and_never_gives_the_bytes_
     assert_eq!(pair.lock(Generation(3), 5..6, Shared), Err(LOCKED));
     assert_eq!(pair.lock(Generation(3), 7..8, Shared), Ok(()));
     pair.unlock(ONE, 4..6);
-    assert_eq!(pair.bench.finish(waiting), Ok(HostSuccess::Files(FilesSuccess::Done)));
-    pair.bench.unmount_all();
+    assert_eq!(pair.bench.finish(waiting), DONE);
 }
 
 #[test]
@@ -180,7 +184,6 @@ fn a_part_of_a_lock_can_be_unlocked_or_become_shared() {
     assert_eq!(pair.lock(ONE, 70..80, Exclusive), Ok(()));
     pair.bench.pass(Duration::from_millis(5));
     assert_eq!(pair.lock(TWO, 75..76, Shared), Err(LOCKED));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -193,7 +196,6 @@ fn idle_bytes_of_a_lock_in_many_pieces_go_to_another_mount() {
         assert_eq!(pair.lock(TWO, byte..byte + 1, Exclusive), Ok(()), "byte {byte}");
         assert_eq!(pair.lock(TWO, byte - 1..byte, Shared), Err(LOCKED), "byte {}", byte - 1);
     }
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -215,7 +217,6 @@ fn locks_with_too_many_gaps_and_owners_with_too_many_pieces_are_refused() {
     pair.ends(ONE, 2, 90_002..90_003, Exclusive, DONE);
     pair.unlock(ONE, 0..1);
     assert_eq!(pair.lock(ONE, 0..20_000, Exclusive), Ok(()));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -233,7 +234,6 @@ fn a_lock_makes_other_requests_of_its_owner_ask_again_only_if_they_overlap() {
     assert_eq!((pair.soon(near), pair.asked()), (None, before + 11), "it misses less now");
     pair.unlock(TWO, 0..10);
     assert_eq!((pair.soon(near), pair.soon(far)), (Some(DONE), Some(DONE)));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -251,7 +251,6 @@ fn a_mount_that_was_suspended_asks_again_for_what_was_granted_before() {
     pair.bench.now.time = pair.bench.now.time.after(Duration::from_secs(4));
     assert_eq!(pair.bench.finish(op), DONE);
     assert!(pair.asked() > before, "the server may have had it fenced, and granted the bytes to another one");
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -277,7 +276,6 @@ fn an_upgrade_that_waits_keeps_the_shared_lock_and_the_second_of_two_is_a_deadlo
         let first = pair.waits(ONE, 1, whole.clone(), Exclusive);
         pair.waits(host, owner, whole, Exclusive);
         assert_eq!(pair.soon(first), Some(DONE));
-        pair.bench.unmount_all();
     }
 }
 
@@ -289,7 +287,6 @@ fn owners_of_a_mount_that_would_wait_in_a_circle_are_refused() {
     pair.ends(ONE, 3, 1..4, Exclusive, Err(DEADLOCK));
     pair.unlock_of(ONE, 3, 3..4);
     assert_eq!((pair.soon(one), pair.soon(two)), (None, Some(DONE)));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -298,7 +295,6 @@ fn a_lock_over_more_pieces_than_a_message_names_is_granted() {
     (0..600).for_each(|byte| assert_eq!(pair.lock(ONE, byte..byte + 1, Shared), Ok(())));
     pair.ends(ONE, 1, 0..600, Exclusive, DONE);
     assert_eq!(pair.lock(TWO, 599..600, Shared), Err(LOCKED));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -309,7 +305,6 @@ fn an_owner_that_gets_its_first_lock_passes_from_then_on() {
     let behind = pair.waits(ONE, 2, 5..6, Exclusive);
     pair.ends(ONE, 2, 30..31, Exclusive, DONE);
     assert_eq!((pair.soon(first), pair.soon(behind)), (None, Some(DONE)));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -323,7 +318,6 @@ fn a_circle_that_a_grant_closes_is_a_deadlock() {
     pair.unlock_of(ONE, 3, 5..6);
     let outcomes = [waits, granted, refused].map(|op| pair.soon(op));
     assert_eq!(outcomes, [None, Some(DONE), Some(Err(DEADLOCK))]);
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -335,7 +329,6 @@ fn the_last_close_ends_waits_and_locks_of_all_owners() {
     assert_eq!(pair.bench.call(ONE, FilesRequest::Close { handle }), Ok(FilesSuccess::Done));
     assert_eq!(pair.soon(waits), Some(Err(HostError::Abandoned)));
     assert_eq!(pair.lock(TWO, 0..10, Exclusive), Ok(()));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -349,7 +342,6 @@ fn bytes_that_another_owner_got_meanwhile_are_not_granted_with_what_comes() {
     assert_eq!(pair.soon(waiting), None);
     pair.unlock(ONE, 0..5);
     assert_eq!(pair.soon(waiting), Some(DONE));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -379,7 +371,6 @@ fn owners_with_locks_and_locks_that_do_not_wait_pass_requests_that_wait() {
         assert_eq!(pair.soon(all), None);
         pair.unlock_of(ONE, 5, 0..40);
         assert_eq!(pair.soon(all), Some(DONE));
-        pair.bench.unmount_all();
     }
 }
 
@@ -390,10 +381,9 @@ fn two_requests_of_one_owner_do_not_wait_for_each_other() {
     let ops = [pair.ask(ONE, 1, 0..5, Exclusive, true), pair.ask(ONE, 1, 3..8, Shared, true)];
     pair.unlock(TWO, 0..10);
     for op in ops {
-        assert_eq!(pair.bench.finish(op), Ok(HostSuccess::Files(FilesSuccess::Done)));
+        assert_eq!(pair.bench.finish(op), DONE);
     }
     pair.bench.pass(Duration::from_millis(5));
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -437,7 +427,6 @@ fn a_mount_keeps_what_was_unlocked_until_another_one_wants_it_or_the_file_is_clo
     let recalls = pair.bench.server.locks().counters().recalls;
     assert_eq!(pair.lock(Generation(3), 0..u64::MAX, Exclusive), Ok(()));
     assert_eq!(pair.bench.server.locks().counters().recalls, recalls, "nothing had to be given back");
-    pair.bench.unmount_all();
 }
 
 #[test]
@@ -452,13 +441,12 @@ fn owners_that_wait_are_granted_behind_another_mount_that_wants_what_theirs_keep
     pair.unlock(ONE, 0..10);
     for (index, (op, host, owner)) in [(other_mount, TWO, 1), (before, ONE, 2), (after, ONE, 3)].into_iter().enumerate()
     {
-        assert_eq!(pair.bench.finish(op), Ok(HostSuccess::Files(FilesSuccess::Done)));
+        assert_eq!(pair.bench.finish(op), DONE);
         pair.bench.pass(Duration::from_millis(5));
         let ended = [before, other_mount, after].iter().filter(|op| pair.bench.ended.contains_key(op)).count();
         assert_eq!(ended, 1 + index);
         pair.unlock_of(host, owner, 0..10);
     }
-    pair.bench.unmount_all();
 }
 
 type Owner = (Generation, u64);
@@ -572,6 +560,5 @@ fn granted_locks_never_conflict() {
         }
         pair.bench.pass(Duration::from_secs(5));
         assert_eq!(pair.lock(ONE, 0..u64::MAX, Exclusive), Ok(()), "seed {seed}");
-        pair.bench.unmount_all();
     }
 }
