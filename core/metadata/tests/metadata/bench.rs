@@ -209,6 +209,18 @@ impl Bench {
         self.take(Input::Message { to: SERVER, from, message });
     }
 
+    /// The monitor sends a membership whose fence has these hosts.
+    pub fn hear_of_fence(&mut self, hosts: impl IntoIterator<Item = Generation>) {
+        let mut fence = FenceTable::default();
+        fence.add(Generation(0), &BTreeSet::new(), &hosts.into_iter().collect());
+        let membership = Some(Membership { epoch: Epoch(7), members: Vec::new(), fence });
+        self.hear_monitor(MonitorAnswer { membership, unavailable: Vec::new(), reply: MonitorReply::Changed });
+    }
+
+    pub fn hear_monitor(&mut self, answer: MonitorAnswer) {
+        self.take(Input::Message { to: SERVER, from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    }
+
     /// Lets time pass, and fires every timer that becomes due.
     pub fn pass(&mut self, span: Duration) {
         let end = self.now.time.after(span);
@@ -229,8 +241,24 @@ impl Bench {
     }
 
     pub fn send(&mut self, host: Generation, sequence: u64, settled: u64, command: FileCommand) {
-        let request = FileRequest { host, settled, over: Vec::new(), sequence, command };
-        self.take(Input::Message { to: SERVER, from: NodeId::Host(host), message: Message::FileRequest(request) });
+        self.request(host, FileRequest { host, settled, over: Vec::new(), sequence, command });
+    }
+
+    /// A request comes from this host.
+    pub fn request(&mut self, from: Generation, request: FileRequest) {
+        self.take(Input::Message { to: SERVER, from: NodeId::Host(from), message: Message::FileRequest(request) });
+    }
+
+    /// Sends a command of a host that has acknowledged these answers, and returns the reply, if there is one.
+    pub fn run_over(
+        &mut self,
+        host: Generation,
+        sequence: u64,
+        over: Vec<u64>,
+        command: FileCommand,
+    ) -> Option<FileReply> {
+        self.request(host, FileRequest { host, settled: 1, over, sequence, command });
+        self.reply(host, sequence)
     }
 
     /// Sends a command, and returns the reply.
@@ -296,8 +324,20 @@ impl Bench {
         self.say(host, LockCommand::Lock { lock_id, object, extents, term: LockTerm::Cached });
     }
 
+    /// Tells a server that has restarted which lock it held of the one before.
+    pub fn hold_again(&mut self, host: Generation, lock_id: u64, inode: InodeId, position: u16) {
+        let extents = vec![LockExtent { position, range: BlockRange::new(0, 1), mode: LockMode::Shared }];
+        let term = LockTerm::Held { start: self.start, cached: true };
+        let command = LockCommand::Lock { lock_id, object: ObjectId(inode.0), extents, term };
+        self.say_to(Generation(self.start.0 - 1), host, command);
+    }
+
     pub fn say(&mut self, host: Generation, command: LockCommand) {
-        let request = LockRequest { host, start: self.start, dropped: Vec::new(), command };
+        self.say_to(self.start, host, command);
+    }
+
+    fn say_to(&mut self, start: Generation, host: Generation, command: LockCommand) {
+        let request = LockRequest { host, start, dropped: Vec::new(), command };
         self.take(Input::Message { to: SERVER, from: NodeId::Host(host), message: Message::LockRequest(request) });
     }
 

@@ -1,7 +1,7 @@
 //! Removed files: their blocks become free when no host has them open.
 
 use crate::bench::*;
-use braid_wire::{FileExtent, FileTime, Message, MonitorCommand};
+use braid_wire::{FileExtent, FileTime, MonitorCommand};
 
 /// The position of the lock of an inode's existence.
 const EXISTENCE: u16 = 1;
@@ -18,25 +18,9 @@ fn with_open_orphan() -> (Bench, u64) {
 }
 
 #[test]
-fn the_blocks_of_a_removed_file_become_free() {
-    let mut bench = Bench::new();
-    let all = bench.free();
-    let file = bench.create(ONE, "a");
-    bench.fill(ONE, file, 64);
-    assert_eq!(bench.free(), all - 64);
-    assert!(matches!(bench.run(ONE, unlink("a")), Ok(FileResult::Removed(_))));
-    assert_eq!((bench.free(), bench.server.unlinked_inodes()), (all, 0));
-}
-
-#[test]
 fn an_open_file_lives_until_it_is_closed() {
-    let mut bench = Bench::new();
-    let all = bench.free();
-    let file = bench.create(ONE, "a");
-    bench.fill(ONE, file, 64);
-    bench.lock(TWO, 1, file, EXISTENCE, LockMode::Shared);
+    let (mut bench, all) = with_open_orphan();
     assert!(matches!(bench.hear_lock(TWO), Some(LockReply::Granted { lock_id: 1, .. })));
-    bench.run(ONE, unlink("a")).expect("it is removed");
     assert!(matches!(bench.hear_lock(TWO), Some(LockReply::Revoke { .. })));
     assert_eq!((bench.free(), bench.server.unlinked_inodes()), (all - 64, 1), "it is open");
     bench.say(TWO, LockCommand::Yield { lock_ids: vec![1] });
@@ -78,22 +62,13 @@ fn open_orphans_do_not_keep_others_from_being_freed() {
     assert_eq!((bench.free(), bench.server.unlinked_inodes()), (all, 300));
 }
 
-#[test]
-fn a_name_that_was_removed_is_gone_at_once() {
-    let mut bench = Bench::new();
-    bench.create(ONE, "a");
-    bench.run(ONE, unlink("a")).expect("it is removed");
-    assert_eq!(bench.lookup(TWO, "a"), Err(FileError::NoSuchName));
-}
-
 /// The server has hosts fenced.
 fn fence(bench: &mut Bench) -> Vec<Generation> {
     let Some(request) = bench.monitor.pop_front() else { return Vec::new() };
     bench.monitor.clear();
     let MonitorCommand::Fence { ticket, also, .. } = request.command else { panic!("{request:?}") };
     let reply = MonitorReply::Fenced { ticket };
-    let answer = MonitorAnswer { membership: None, unavailable: Vec::new(), reply };
-    bench.take(Input::Message { to: SERVER, from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    bench.hear_monitor(MonitorAnswer { membership: None, unavailable: Vec::new(), reply });
     also.into_iter().collect()
 }
 
@@ -130,11 +105,7 @@ fn the_allotment_of_a_host_that_a_dead_owner_had_fenced_becomes_free() {
     let all = bench.free();
     reserve(&mut bench, TWO);
     bench.restart(Time(0));
-    let mut fence_table = FenceTable::default();
-    fence_table.add(Generation(0), &BTreeSet::new(), &BTreeSet::from([TWO]));
-    let membership = Membership { epoch: Epoch(7), members: Vec::new(), fence: fence_table };
-    let answer = MonitorAnswer { membership: Some(membership), unavailable: Vec::new(), reply: MonitorReply::Changed };
-    bench.take(Input::Message { to: SERVER, from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    bench.hear_of_fence([TWO]);
     assert_eq!(bench.free(), all - 64, "a device may still serve it");
     assert_eq!(fence(&mut bench), [TWO]);
     assert_eq!(bench.free(), all);
@@ -184,13 +155,8 @@ fn with_tail(bench: &mut Bench) -> InodeId {
     let cut = bench.run(ONE, FileCommand::Truncate { inode: file, size: 3 * 4096 });
     assert!(matches!(cut, Ok(FileResult::Truncated { is_done: false, .. })), "{cut:?}");
     bench.restart(Time(0));
-    for (lock_id, position) in [(1, EXISTENCE), (2, DATA)] {
-        let extents = vec![LockExtent { position, range: BlockRange::new(0, 1), mode: LockMode::Shared }];
-        let term = LockTerm::Held { start: bench.start, cached: true };
-        let command = LockCommand::Lock { lock_id, object: ObjectId(file.0), extents, term };
-        let request = LockRequest { host: TWO, start: Generation(bench.start.0 - 1), dropped: Vec::new(), command };
-        bench.take(Input::Message { to: SERVER, from: NodeId::Host(TWO), message: Message::LockRequest(request) });
-    }
+    bench.hold_again(TWO, 1, file, EXISTENCE);
+    bench.hold_again(TWO, 2, file, DATA);
     bench.say(TWO, LockCommand::Heartbeat { sent: Time(0) });
     let revoked = std::iter::from_fn(|| bench.hear_lock(TWO)).filter(|reply| matches!(reply, LockReply::Revoke { .. }));
     assert_eq!(revoked.collect::<Vec<_>>(), [LockReply::Revoke { lock_ids: vec![2] }], "only the lock of the data");

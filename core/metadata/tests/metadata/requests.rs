@@ -2,7 +2,7 @@
 
 use crate::bench::*;
 use braid_base::limits;
-use braid_wire::{Message, Rejection};
+use braid_wire::Rejection;
 
 #[test]
 fn a_request_that_is_sent_again_is_executed_once() {
@@ -25,7 +25,7 @@ fn an_answer_waits_until_its_change_is_durable() {
     let mut bench = Bench::new();
     bench.stalled = true;
     let made = bench.ask(ONE, create("a"));
-    let seen = bench.ask(TWO, FileCommand::Lookup { parent: crate::bench::ROOT, name: crate::bench::name_of("a") });
+    let seen = bench.ask(TWO, FileCommand::Lookup { parent: ROOT, name: name_of("a") });
     assert_eq!((bench.reply(ONE, made), bench.reply(TWO, seen)), (None, None));
     bench.resume_disk();
     assert!(matches!(bench.reply(ONE, made), Some(Ok(FileResult::Created { .. }))));
@@ -36,7 +36,7 @@ fn an_answer_waits_until_its_change_is_durable() {
 fn requests_in_another_name_are_ignored() {
     let mut bench = Bench::new();
     let request = FileRequest { host: TWO, settled: 0, over: Vec::new(), sequence: 1, command: create("a") };
-    bench.take(Input::Message { to: SERVER, from: NodeId::Host(ONE), message: Message::FileRequest(request) });
+    bench.request(ONE, request);
     assert!(bench.files.is_empty());
     assert_eq!(bench.lookup(ONE, "a"), Err(FileError::NoSuchName));
 }
@@ -46,14 +46,7 @@ fn a_request_in_the_name_of_the_server_is_refused() {
     let mut bench = Bench::new();
     let all = [Generation(0), bench.generation()];
     for own in all {
-        let request = FileRequest {
-            host: own,
-            settled: u64::MAX,
-            over: Vec::new(),
-            sequence: u64::MAX - 1,
-            command: create("a"),
-        };
-        bench.take(Input::Message { to: SERVER, from: NodeId::Host(own), message: Message::FileRequest(request) });
+        bench.send(own, u64::MAX - 1, u64::MAX, create("a"));
         assert_eq!(bench.reply(own, u64::MAX - 1), Some(Err(FileError::Rejected(Rejection::Fenced))));
     }
     bench.create(ONE, "b");
@@ -66,12 +59,7 @@ fn a_host_that_an_earlier_owner_had_fenced_is_refused() {
     let mut bench = Bench::new();
     bench.create(ONE, "a");
     bench.restart(Time(0));
-    let mut fence = FenceTable::default();
-    fence.add(Generation(0), &BTreeSet::new(), &BTreeSet::from([ONE]));
-    let membership = Membership { epoch: Epoch(7), members: Vec::new(), fence };
-    let reply = MonitorReply::Changed;
-    let answer = MonitorAnswer { membership: Some(membership), unavailable: Vec::new(), reply };
-    bench.take(Input::Message { to: SERVER, from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    bench.hear_of_fence([ONE]);
     assert_eq!(bench.run(ONE, unlink("a")), Err(FileError::Rejected(Rejection::Fenced)));
     assert_eq!(bench.run(ONE, FileCommand::Nothing), Err(FileError::Rejected(Rejection::Fenced)));
     assert!(bench.lookup(TWO, "a").is_ok());
@@ -85,24 +73,19 @@ fn a_host_that_an_earlier_owner_had_fenced_is_refused() {
 fn an_unanswered_request_outlives_any_number_of_later_ones() {
     let mut bench = Bench::new();
     let most = limits::FILE_REQUESTS_MAX;
-    let ask = |bench: &mut Bench, sequence, over, command| {
-        let request = FileRequest { host: ONE, settled: 1, over, sequence, command };
-        bench.take(Input::Message { to: SERVER, from: NodeId::Host(ONE), message: Message::FileRequest(request) });
-        bench.reply(ONE, sequence)
-    };
     // Sequences 1, 4, 7, … are late; the others are answered and acknowledged.
     let on_time: Vec<u64> = (1..=most).filter(|sequence| sequence % 3 != 1).collect();
     for sequence in &on_time {
-        let created = ask(&mut bench, *sequence, Vec::new(), create(&format!("{sequence}")));
+        let created = bench.run_over(ONE, *sequence, Vec::new(), create(&format!("{sequence}")));
         assert!(created.is_some_and(|reply| reply.is_ok()));
-        ask(&mut bench, most, vec![*sequence], FileCommand::Nothing);
+        bench.run_over(ONE, most, vec![*sequence], FileCommand::Nothing);
     }
-    assert_eq!(ask(&mut bench, most + 1, Vec::new(), create("beyond")), Some(Err(FileError::Busy)));
+    assert_eq!(bench.run_over(ONE, most + 1, Vec::new(), create("beyond")), Some(Err(FileError::Busy)));
     assert_eq!(bench.lookup(TWO, "beyond"), Err(FileError::NoSuchName));
-    assert_eq!(ask(&mut bench, on_time[0], Vec::new(), create("again")), None, "it is acknowledged");
+    assert_eq!(bench.run_over(ONE, on_time[0], Vec::new(), create("again")), None, "it is acknowledged");
     bench.restart(Time(0));
     for sequence in (1..=most).filter(|sequence| sequence % 3 == 1) {
-        let created = ask(&mut bench, sequence, Vec::new(), create(&format!("{sequence}")));
+        let created = bench.run_over(ONE, sequence, Vec::new(), create(&format!("{sequence}")));
         assert!(created.is_some_and(|reply| reply.is_ok()), "{sequence} is executed late");
     }
 }
@@ -110,23 +93,18 @@ fn an_unanswered_request_outlives_any_number_of_later_ones() {
 #[test]
 fn acknowledgements_of_many_hosts_end_no_request_of_another() {
     let mut bench = Bench::new();
-    let ask = |bench: &mut Bench, host, sequence, over, command| {
-        let request = FileRequest { host, settled: 1, over, sequence, command };
-        bench.take(Input::Message { to: SERVER, from: NodeId::Host(host), message: Message::FileRequest(request) });
-        bench.reply(host, sequence)
-    };
     // Hosts that answer every second request leave more than 4,096 gaps.
     let hosts: Vec<_> = (200..235).map(Generation).collect();
     for host in hosts.into_iter().chain([ONE]) {
         for sequence in (2..=limits::FILE_REQUESTS_MAX).step_by(2) {
             let name = format!("{host} {sequence}");
             assert!(
-                ask(&mut bench, host, sequence, vec![sequence - 2], create(&name)).is_some_and(|reply| reply.is_ok())
+                bench.run_over(host, sequence, vec![sequence - 2], create(&name)).is_some_and(|reply| reply.is_ok())
             );
         }
     }
     for sequence in (1..=limits::FILE_REQUESTS_MAX).step_by(2) {
-        let created = ask(&mut bench, ONE, sequence, Vec::new(), create(&format!("{sequence}")));
+        let created = bench.run_over(ONE, sequence, Vec::new(), create(&format!("{sequence}")));
         assert!(created.is_some_and(|reply| reply.is_ok()), "{sequence} is executed late");
     }
 }
@@ -144,7 +122,7 @@ fn a_directory_that_is_not_in_memory_is_read_with_several_reads_at_a_time() {
     }
     bench.restart(Time(0));
     bench.stalled = true;
-    let list = FileCommand::ReadDirectory { inode: crate::bench::ROOT, after: 0, most: 1024 };
+    let list = FileCommand::ReadDirectory { inode: ROOT, after: 0, most: 1024 };
     let sequence = bench.ask(ONE, list);
     let mut rounds = Vec::new();
     while bench.under_way > 0 {
@@ -166,12 +144,7 @@ fn the_next_server_does_not_wait_for_hosts_that_have_ended() {
             bench.say(TWO, LockCommand::Unlock { lock_id: 1 });
         }
         bench.restart(Time(0));
-        let extents = vec![LockExtent { position: 0, range: BlockRange::new(0, 1), mode: LockMode::Shared }];
-        let term = LockTerm::Held { start: bench.start, cached: true };
-        let command = LockCommand::Lock { lock_id: 1, object: ObjectId(0), extents, term };
-        let start = Generation(bench.start.0 - 1);
-        let request = LockRequest { host: ONE, start, dropped: Vec::new(), command };
-        bench.take(Input::Message { to: SERVER, from: NodeId::Host(ONE), message: Message::LockRequest(request) });
+        bench.hold_again(ONE, 1, InodeId(0), 0);
         assert_granted(bench.hear_lock(ONE));
         bench.say(ONE, LockCommand::Heartbeat { sent: Time(0) });
         bench.locks.clear();
