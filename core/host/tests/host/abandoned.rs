@@ -1,24 +1,19 @@
 //! Operations whose user is gone. The tests play the devices.
 
 use crate::stage::*;
-use crate::story::{Story, Told, stories, tell};
-
-/// A host without a monitor.
-fn alone(story: &[(&str, &str)]) -> Story {
-    tell(Stage::raid5(Ordering::Timestamp), story)
-}
+use crate::story::{Told, raid5, stories, tell};
 
 const ABANDONED_WRITE: [(&str, &str); 3] =
     [("w writes 0", "#1 pre+read 0 4"), ("all accept", "#1 write 0 4"), ("abandon w", "")];
 
 /// A write of block 0 whose writes are sent, and then abandoned; then, this story.
 fn abandoning(story: &[(&str, &str)]) {
-    alone(&ABANDONED_WRITE).goes_on(story);
+    raid5(&ABANDONED_WRITE).goes_on(story);
 }
 
 #[test]
 fn a_request_without_a_write_under_way_is_abandoned_at_once_and_for_good() {
-    let mut told = alone(&[("w writes 0", "#1 pre+read 0 4")]);
+    let mut told = raid5(&[("w writes 0", "#1 pre+read 0 4")]);
     let prewrites = told.open.clone();
     told.goes_on(&[("r reads 9", "#2 read 4"), ("abandon w r", "#1 abort 0 4, w Abandoned, r Abandoned")]);
     // The pre-writes are aborted, even where a device accepts them late.
@@ -50,30 +45,14 @@ fn requests_to_the_same_blocks_begin_behind_it_and_others_at_once() {
 }
 
 #[test]
-fn no_operation_waits_for_it_longer_than_a_request_may_take() {
-    let mut stage = alone(&[
-        ("w writes 0", "#1 pre+read 0 4"),
-        ("all accept", "#1 write 0 4"),
-        ("abandon w", ""),
-        ("pass 10s", "#1 write 0 4"),
-    ])
-    .stage;
-    let other = stage.write_block(0, 2);
-    stage.pass(Duration::from_secs(21));
-    assert!(matches!(stage.replies[..], [(_, Err(HostError::TimedOut { .. }))]), "{:?}", stage.replies);
-    stage.pass(Duration::from_secs(10));
-    assert!(matches!(stage.outcome(other), Some(Err(HostError::TimedOut { .. } | HostError::Contended { .. }))));
-}
-
-#[test]
 fn an_answered_request_is_not_abandoned() {
-    let mut told = alone(&[("r reads 0", "#1 read 0"), ("0 accepts", "r has 0"), ("abandon r", "")]);
+    let mut told = raid5(&[("r reads 0", "#1 read 0"), ("0 accepts", "r has 0"), ("abandon r", "")]);
     let op = told.stage.ask(ArrayRequest::Abandon { ops: vec![OpId::front_end(1_000)] });
     assert_eq!((told.stage.outcome(op), &told.stage.replies[..]), (DONE, &[][..]));
 }
 
 stories! {
-    alone;
+    raid5;
 
     fn a_request_that_waits_for_a_retry_is_not_tried_again_once_abandoned():
         "w writes 0" => "#1 pre+read 0 4";

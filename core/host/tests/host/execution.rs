@@ -31,11 +31,6 @@ fn a_device_that_waits_is_not_hurried() {
 stories! {
     at_parity;
 
-    fn a_small_write_takes_one_message_to_each_of_two_devices():
-        "w writes 0" => "#1 execute 0 4"; // When the first one accepts, the parity is not durable.
-        "0 accepts";
-        "4 accepts" => "w done";
-
     fn a_repeated_request_goes_to_those_that_owe_something_as_well():
         "w writes 0" => "#1 execute 0 4";
         "0 accepts";

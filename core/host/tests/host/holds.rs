@@ -3,16 +3,6 @@
 use crate::stage::*;
 use braid_wire::Managed;
 
-/// Has device 4 return, with this host as its recovery coordinator.
-fn begin_recovery(stage: &mut Stage) {
-    let mut membership = stage.host.membership().expect("the host has a membership").clone();
-    membership.epoch = membership.epoch.next();
-    let since = membership.epoch;
-    let member = membership.member_mut(DeviceId(4)).expect("the device is a member");
-    (member.member_state, member.since) = (MemberState::Returning { recovery_coordinator: Some(HOST) }, since);
-    stage.news(membership);
-}
-
 /// Answers a whole survey: no device has an object. Returns the tasks that follow within a second, but for heartbeats.
 fn survey(stage: &mut Stage) -> Vec<Task> {
     let asked = stage.commands().into_iter().filter_map(|(device, command)| match command {
@@ -41,7 +31,7 @@ fn a_hold_lasts_until_the_volume_is_adopted() {
         if held {
             stage.ask(ArrayRequest::HoldVolume { volume: VOLUME });
         }
-        begin_recovery(&mut stage);
+        stage.enter(&[(4, MemberState::Returning { recovery_coordinator: Some(HOST) })]);
         if held {
             let tasks = survey(&mut stage);
             assert!(tasks.iter().all(|task| *task == Task::ListObjects), "{tasks:?}");

@@ -1,12 +1,8 @@
 //! Graceful disconnect: the last messages of a host, and the time that it waits for answers.
 
 use crate::stage::*;
-use crate::story::{Story, Told, stories, tell};
+use crate::story::{Story, Told, raid5, stories};
 use braid_machine::JobRequest;
-
-fn raid5(story: &[(&str, &str)]) -> Story {
-    tell(Stage::raid5(Ordering::Timestamp), story)
-}
 
 /// A host that has written a block, and leaves; then, this story. The devices do not know of the commit yet.
 fn wrote(story: &[(&str, &str)]) -> Story {
@@ -41,13 +37,7 @@ fn many_cached_locks_are_given_back_in_few_messages_each_of_which_is_repeated_wh
     for block in 0..40 {
         // Blocks of different stripes share nothing.
         let op = stage.read_block(4 * block);
-        match stage.lock_commands()[..] {
-            [(SERVER, LockCommand::Lock { lock_id, .. })] => {
-                lock_ids.insert(lock_id);
-                stage.grant(SERVER, 3, LockReply::Granted { lock_id, waited: false });
-            }
-            ref other => panic!("not one lock request: {other:?}"),
-        }
+        lock_ids.insert(stage.grant_one());
         stage.accept_sent(0);
         assert!(stage.outcome(op).is_some());
     }

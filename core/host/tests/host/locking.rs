@@ -6,14 +6,6 @@ use braid_base::BlockRange;
 use braid_machine::RangesRequest;
 use braid_wire::locking::{LockExtent, LockMode, LockTerm};
 
-/// Grants the single lock that was requested. Returns its id.
-fn grant_one(stage: &mut Stage) -> u64 {
-    let asked = stage.lock_commands();
-    let [(SERVER, LockCommand::Lock { lock_id, .. })] = asked[..] else { panic!("not one lock request: {asked:?}") };
-    stage.grant(SERVER, 3, granted(lock_id));
-    lock_id
-}
-
 /// Plays the reads of a block's write. Returns the transaction, and the devices that are to write the block and its parity.
 fn play_reads(stage: &mut Stage) -> (TransactionId, [DeviceId; 2]) {
     stage.accept_sent(0);
@@ -69,7 +61,7 @@ fn a_restarted_server_is_told_all_held_locks_before_it_grants_new_ones() {
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     for block in [0, 16] {
         stage.write_block(block, 1);
-        grant_one(&mut stage);
+        stage.grant_one();
         play_write(&mut stage);
     }
     stage.grant(SERVER, 9, LockReply::Heartbeat { sent: Time(0) });
@@ -99,7 +91,7 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
     let right = stage.now.clock;
     stage.now.clock = right.ahead(Duration::from_secs(365 * 86_400));
     let op = stage.write_block(0, 1);
-    let held = grant_one(&mut stage);
+    let held = stage.grant_one();
     let (transaction, [first, second]) = play_reads(&mut stage);
     for device in [first, second] {
         let refusal = Refusal::TooFarAhead { clock: right };
@@ -264,13 +256,6 @@ stories! {
         "r reads 0+200" => "lock A 19S";
         "grant A" => "lock B 24S at 1";
         "grant B" => "lock C 19S at 2";
-        "grant C" => "#1 read 0 1 2 3 4";
-
-    fn several_servers_are_asked_at_once_by_an_impatient_host():
-        "array with 3 servers at once";
-        "r reads 0+200" => "lock A 19S impatient, lock B 24S impatient at 1, lock C 19S impatient at 2";
-        "grant A";
-        "grant B";
         "grant C" => "#1 read 0 1 2 3 4";
 
     fn a_refused_lock_request_returns_the_others_and_all_are_retried_later():

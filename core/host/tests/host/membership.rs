@@ -5,13 +5,8 @@
 //! small write.
 
 use crate::stage::*;
-use crate::story::{Story, Told, stories, tell};
+use crate::story::{Story, Told, monitored, stories, tell};
 use braid_wire::MonitorCommand;
-
-/// A host that was told by the monitor that all devices are in.
-fn monitored(story: &[(&str, &str)]) -> Story {
-    tell(Stage::with_monitor(Ordering::Timestamp), story)
-}
 
 /// A write of block 0 whose pre-writes were accepted, and whose writes are sent; then, this story.
 fn writing(story: &[(&str, &str)]) -> Story {
@@ -31,24 +26,6 @@ fn no_operation_begins_before_the_membership_is_known() {
     assert!(asked > 5, "the host asks often: {asked}");
     told.stage.news(Membership::first((0..5).map(DeviceId)));
     told.goes_on(&[("pass 1s", "#1 pre+read 0 4"), ("all accept", "#1 write 0 4"), ("all accept", "w done")]);
-}
-
-#[test]
-fn only_devices_that_have_been_in_since_are_asked() {
-    for returned in [false, true] {
-        let mut told = writing(&[("4 accepts", "")]);
-        if returned {
-            // The device was out in an epoch of which this host never heard.
-            let returning = MemberState::Returning { recovery_coordinator: None };
-            let mut later = told.stage.next_epoch(&[(4, returning)]);
-            later.epoch = later.epoch.next();
-            later.member_mut(DeviceId(4)).expect("the device is a member").since = later.epoch;
-            told.stage.news(later);
-        } else {
-            told.stage.enter(&[(4, MemberState::Out)]);
-        }
-        told.goes_on(&[("pass 0s", "#1 resolve 0"), ("0 votes Prepared", "#1 commit 0"), ("0 accepts", "w done")]);
-    }
 }
 
 #[test]
@@ -80,28 +57,6 @@ fn an_earlier_membership_changes_nothing() {
     let known = stage.host.membership().expect("the host has a membership").clone();
     stage.news(Membership::first((0..5).map(DeviceId)));
     assert_eq!(stage.host.membership(), Some(&known));
-}
-
-#[test]
-fn an_operation_that_waits_for_an_unavailable_device_is_planned_anew_or_fails() {
-    monitored(&[
-        ("r reads 0", "#1 read 0"),
-        ("w writes 0", "#2 pre+read 0 4"),
-        ("lack 0", "#2 abort 0 4, #3 read 1 2 3 4, w Unavailable 0"),
-        ("pass 0s", ""),
-        ("all accept #3", "r has 0"),
-    ]);
-    // What the other devices have is retracted, so that it blocks no reads until the device is back.
-    let mut told = writing(&[
-        ("0 accepts", ""),
-        ("lack 4", "#1 retract 0 4, w Unavailable 4"),
-        ("4 has written", ""),
-        ("all accept", ""),
-        ("idle?", "yes"),
-    ]);
-    told.stage.pass(Duration::from_secs(1));
-    assert!(told.stage.host.is_idle(), "nothing of it is left");
-    assert!(told.stage.sent.iter().all(|(_, request)| request.commits.is_empty()), "it is not committed");
 }
 
 #[test]

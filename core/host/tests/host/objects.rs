@@ -38,6 +38,10 @@ fn abandoned(stage: &mut Stage) -> Vec<(u64, Vec<(u64, u64)>)> {
     .collect()
 }
 
+fn results() -> Vec<CommandResult> {
+    vec![CommandResult { action: ActionResult::Added { original: Some(4) }, values: Vec::new() }]
+}
+
 fn busy(sequence: u64) -> Reply {
     Reply::Objects { sequence, answer: Err(ObjectRefusal { command: 0, failure: ObjectFailure::Busy }) }
 }
@@ -51,9 +55,8 @@ fn a_request_is_repeated_until_the_device_has_room_for_it() {
         stage.pass(Duration::from_millis(100));
         assert_eq!(stage.commands().len(), 1);
     }
-    let results = vec![CommandResult { action: ActionResult::Added { original: Some(4) }, values: Vec::new() }];
-    stage.answer(DEVICE, Reply::Objects { sequence, answer: Ok(results.clone()) });
-    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Objects(results))));
+    stage.answer(DEVICE, Reply::Objects { sequence, answer: Ok(results()) });
+    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Objects(results()))));
 }
 
 /// A refusal of one copy says nothing about the others.
@@ -83,10 +86,6 @@ fn a_wait_for_a_change_holds_back_no_mark() {
     let (name, patience) = (AttributeName::new(1, 1), Duration::from_secs(600));
     stage.ask(ObjectsRequest::Await { device: DEVICE, object: ObjectId(1), name, seen: Default::default(), patience });
     assert_eq!(rides(&mut stage), (2, vec![]));
-}
-
-fn results() -> Vec<CommandResult> {
-    vec![CommandResult { action: ActionResult::Added { original: Some(4) }, values: Vec::new() }]
 }
 
 #[test]
@@ -133,8 +132,7 @@ fn a_disconnecting_host_repeats_its_settled_mark_until_it_is_confirmed() {
     let (mut stage, op, sequence) = asked();
     let leaves = stage.ask(ArrayRequest::Disconnect);
     assert_eq!((stage.outcome(leaves), stage.requests(DEVICE).len()), (None, 0), "a request is under way");
-    let results = vec![CommandResult { action: ActionResult::Added { original: Some(4) }, values: Vec::new() }];
-    stage.answer(DEVICE, Reply::Objects { sequence, answer: Ok(results) });
+    stage.answer(DEVICE, Reply::Objects { sequence, answer: Ok(results()) });
     assert!(matches!(stage.outcome(op), Some(Ok(_))));
     let told = |stage: &mut Stage| stage.requests(DEVICE).iter().any(|request| request.settled > sequence);
     assert!(told(&mut stage));

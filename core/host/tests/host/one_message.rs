@@ -1,14 +1,10 @@
 //! Writes without pre-writes: one message for each device, where nothing must be read. The tests play the devices.
 
 use crate::stage::*;
-use crate::story::{Story, Told, stories, tell};
+use crate::story::{Told, monitored, raid5, stories};
 
 /// A write of the first stripe: four blocks of data.
 const STRIPE: (&str, &str) = ("w writes 0+4", "#1 write 0 1 2 3 4");
-
-fn raid5(story: &[(&str, &str)]) -> Story {
-    tell(Stage::raid5(Ordering::Timestamp), story)
-}
 
 #[test]
 fn a_clock_that_leapt_and_came_back_costs_a_retry_and_no_error() {
@@ -50,17 +46,12 @@ fn stamps_stay_above_what_was_written_when_a_clock_comes_back() {
 #[test]
 fn a_write_that_reached_some_devices_is_retracted_when_another_is_unavailable() {
     let story = [STRIPE, ("1 2 3 4 accept", ""), ("lack 0", "#1 retract 0 1 2 3 4, w Unavailable 0")];
-    let told = tell(Stage::with_monitor(Ordering::Timestamp), &story);
+    let told = monitored(&story);
     assert_eq!(told.transaction(1).host, HOST);
 }
 
 stories! {
     raid5;
-
-    fn a_full_stripe_is_written_with_one_message_for_each_device():
-        "w writes 0+4" => "#1 write 0 1 2 3 4"; // At first, the last device has no intent.
-        "0 1 2 3 accept";
-        "4 accepts" => "w done";
 
     fn locks_of_devices_are_taken_first():
         "array device-lock";

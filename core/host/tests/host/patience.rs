@@ -4,13 +4,9 @@
 //! Block 0 is on device 0, block 1 is on device 1, and their parity is on device 4. A write of one of the blocks is a small write.
 
 use crate::stage::*;
-use crate::story::{Story, Told, stories, tell};
+use crate::story::{Story, Told, monitored, stories, tell};
 
 const AN_HOUR: Duration = Duration::from_secs(3_600);
-
-fn monitored(story: &[(&str, &str)]) -> Story {
-    tell(Stage::with_monitor(Ordering::Timestamp), story)
-}
 
 /// A write whose writes are sent; then, this story.
 fn writing(stage: Stage, write: &str, story: &[(&str, &str)]) -> Story {
@@ -270,64 +266,38 @@ stories! {
         "serve w" => "w done";
 }
 
-/// A write of unknown outcome keeps its locks until it is decided: neither time nor another host makes the host release them. A later write
-/// of the same host waits: at the lock server, or behind the lock that is in use here.
-fn keeps_its_lock(story: &[(&str, &str)]) {
-    tell(Stage::raid5(Ordering::ServerLock), story);
-}
-
-stories! {
-    keeps_its_lock;
-
-    fn a_write_of_unknown_outcome_keeps_its_lock_until_it_is_decided():
-        "array monitored server-lock";
-        "w writes 0" => "lock A XX";
-        "grant A" => "#1 read 0 4";
-        "all accept" => "#1 write 0 4";
-        "0 accepts";
-        "pass 31s" => "#1 write 4, #1 retract 0 4, w TimedOut 4 in 30s";
-        "pass 1h" => "#1 retract 0 4";
-        "v writes 0" => "lock B XX";
-        "pass 2s" => "#1 retract 0 4, lock B XX";
-        "all accept #1" => "unlock A";
-
-    fn a_consistent_write_of_unknown_outcome_keeps_its_lock_until_it_is_decided():
-        "array monitored consistent server-lock";
-        "w writes 0" => "lock A XX";
-        "grant A" => "#1 read 0 4";
-        "all accept" => "#1 write at once 0 4";
-        "0 accepts";
-        "pass 31s" => "#1 write at once 4, w TimedOut 4 in 30s";
-        "pass 1h" => "#1 write at once 4";
-        "v writes 0" => "lock B XX";
-        "pass 2s" => "#1 write at once 4, lock B XX";
-        "4 accepts" => "unlock A";
-
-    fn a_write_of_unknown_outcome_keeps_its_cached_lock_until_it_is_decided():
-        "array monitored callback-lock";
-        "w writes 0" => "lock A XX cached";
-        "grant A" => "#1 read 0 4";
-        "all accept" => "#1 write 0 4";
-        "0 accepts";
-        "pass 31s" => "#1 write 4, #1 retract 0 4, w TimedOut 4 in 30s";
-        "revoke A";
-        "pass 1h" => "#1 retract 0 4";
-        "v writes 0";
-        "pass 2s" => "#1 retract 0 4";
-        "all accept #1" => "yield A, lock B XX cached";
-
-    fn a_consistent_write_of_unknown_outcome_keeps_its_cached_lock_until_it_is_decided():
-        "array monitored consistent callback-lock";
-        "w writes 0" => "lock A XX cached";
-        "grant A" => "#1 read 0 4";
-        "all accept" => "#1 write at once 0 4";
-        "0 accepts";
-        "pass 31s" => "#1 write at once 4, w TimedOut 4 in 30s";
-        "revoke A";
-        "pass 1h" => "#1 write at once 4";
-        "v writes 0";
-        "pass 2s" => "#1 write at once 4";
-        "4 accepts" => "yield A, lock B XX cached";
+/// Neither time nor another host makes the host release the lock. A later write of the same host waits: at the lock server, or behind the
+/// lock that is in use here.
+#[test]
+fn a_write_of_unknown_outcome_keeps_its_lock_until_it_is_decided() {
+    let implied = ("", "write", "#1 write 4, #1 retract 0 4", "#1 retract 0 4", "all accept #1");
+    let consistent = (" consistent", "write at once", "#1 write at once 4", "#1 write at once 4", "4 accepts");
+    for ((atomicity, write, ends, repeats, decided), cached) in
+        [(implied, ""), (consistent, ""), (implied, " cached"), (consistent, " cached")]
+    {
+        let ordering = if cached.is_empty() { "server-lock" } else { "callback-lock" };
+        let begins = [
+            (&format!("array monitored{atomicity} {ordering}")[..], ""),
+            ("w writes 0", &format!("lock A XX{cached}")),
+            ("grant A", "#1 read 0 4"),
+            ("all accept", &format!("#1 {write} 0 4")),
+            ("0 accepts", ""),
+            ("pass 31s", &format!("{ends}, w TimedOut 4 in 30s")),
+        ];
+        let waits = format!("{repeats}, lock B XX");
+        let mut told = tell(Stage::raid5(Ordering::ServerLock), &begins);
+        if cached.is_empty() {
+            told.goes_on(&[
+                ("pass 1h", repeats),
+                ("v writes 0", "lock B XX"),
+                ("pass 2s", &waits),
+                (decided, "unlock A"),
+            ]);
+        } else {
+            told.goes_on(&[("revoke A", ""), ("pass 1h", repeats), ("v writes 0", ""), ("pass 2s", repeats)]);
+            told.goes_on(&[(decided, "yield A, lock B XX cached")]);
+        }
+    }
 }
 
 /// What others wrote first is soon over, so that one who was refused often tries again soon. A full table is not, and each attempt would

@@ -279,6 +279,16 @@ impl Stage {
         self.receive(NodeId::LockServer(server), Message::LockAnswer(answer));
     }
 
+    /// Grants the single lock that was requested. Returns its id.
+    pub fn grant_one(&mut self) -> u64 {
+        let asked = self.lock_commands();
+        let [(SERVER, LockCommand::Lock { lock_id, .. })] = asked[..] else {
+            panic!("not one lock request: {asked:?}")
+        };
+        self.grant(SERVER, 3, LockReply::Granted { lock_id, waited: false });
+        lock_id
+    }
+
     /// Takes out the commands to lock servers so far.
     pub fn lock_commands(&mut self) -> Vec<(LockServerId, LockCommand)> {
         std::mem::take(&mut self.asked).into_iter().map(|(server, request)| (server, request.command)).collect()

@@ -47,6 +47,16 @@ pub fn tell(stage: Stage, parts: &[(&str, &str)]) -> Story {
     .told(parts)
 }
 
+/// A story of a host without a monitor, whose volume is ordered by timestamps.
+pub fn raid5(parts: &[(&str, &str)]) -> Story {
+    tell(Stage::raid5(Ordering::Timestamp), parts)
+}
+
+/// The same of a host that was told by the monitor that all devices are in.
+pub fn monitored(parts: &[(&str, &str)]) -> Story {
+    tell(Stage::with_monitor(Ordering::Timestamp), parts)
+}
+
 impl Told for Story {
     fn call(&mut self, text: &str) -> Vec<String> {
         let mut found = self.execute(text);

@@ -1,12 +1,8 @@
 //! A host's storage transactions. The tests play the devices.
 
 use crate::stage::*;
-use crate::story::{Story, Told, stories, tell};
+use crate::story::{Told, raid5, stories};
 use braid_wire::Orphan;
-
-fn raid5(story: &[(&str, &str)]) -> Story {
-    tell(Stage::raid5(Ordering::Timestamp), story)
-}
 
 #[test]
 fn a_small_write_reads_and_prewrites_then_writes_data_and_parity() {
@@ -205,73 +201,6 @@ fn a_host_waits_for_a_device_that_does_not_accept_stamps_accepted_elsewhere_yet(
 }
 
 #[test]
-fn a_wait_for_something_else_is_not_counted_as_a_wait_for_stamps() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let op = stage.read_block(0);
-    let right = stage.now.clock;
-    refuse_as_too_far_ahead(&mut stage, right);
-    // The device accepts the next attempt, which waits there for longer than two leases.
-    let read = stage.commands().pop().expect("the read, again");
-    for _ in 0..9 {
-        stage.pass(Duration::from_secs(1));
-        stage.commands();
-    }
-    let (_, seen) = subject(&read.1);
-    stage.refuse(&read, Step::Read, Refusal::TooLate { seen });
-    stage.pass(Duration::from_millis(64));
-    let right = stage.now.clock;
-    refuse_as_too_far_ahead(&mut stage, right);
-    assert_eq!(stage.outcome(op), None, "the device may not know yet which stamps were accepted meanwhile");
-}
-
-#[test]
-fn a_clock_that_jumped_ahead_and_back_is_forgiven() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    let right = stage.now.clock;
-    stage.now.clock = right.ahead(Duration::from_secs(365 * 86_400));
-    let op = stage.read_block(0);
-    stage.now.clock = right;
-    refuse_as_too_far_ahead(&mut stage, Clock(0));
-    assert_eq!(stage.outcome(op), None, "the operation continues");
-    let (_, command) = stage.commands().pop().expect("the read, again");
-    assert!(subject(&command).1.clock < right.ahead(Duration::from_secs(1)), "its stamps came back with its clock");
-}
-
-#[test]
-fn an_unavailable_device_does_not_make_the_others_remember() {
-    let mut stage = Stage::raid5(Ordering::Timestamp);
-    // One transaction gets stuck: the device of its parity is gone after all have accepted the pre-writes.
-    let stuck = stage.write_block(0, 1);
-    stage.accept_sent(0);
-    let writes = stage.commands();
-    let (here, unavailable) = (writes[0].0, writes[1].0);
-    stage.accept_all(&writes[..1], 0);
-    // Other transactions go on, on devices that are there.
-    let mut told = Vec::new();
-    for block in 1..60 {
-        stage.write_block(block, 2);
-        stage.pass(Duration::from_millis(3));
-        while !stage.sent.is_empty() {
-            for (device, request) in std::mem::take(&mut stage.sent) {
-                if device == unavailable {
-                    continue;
-                }
-                if device == here {
-                    assert!(request.settled <= 1, "the stuck transaction is not over");
-                    told.extend(request.over);
-                }
-                stage.confirm(device, request.commits);
-                if request.command != Command::Heartbeat {
-                    stage.accept_all(&[(device, request.command)], 0);
-                }
-            }
-        }
-    }
-    assert_eq!(stage.outcome(stuck), None);
-    assert!(told.len() > 5, "transactions above the mark are declared over: {told:?}");
-}
-
-#[test]
 fn a_device_that_leaves_out_blocks_is_not_believed() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.read_block(0);
@@ -279,15 +208,6 @@ fn a_device_that_leaves_out_blocks_is_not_believed() {
     let (transaction, _) = subject(&command);
     stage.answer(device, Reply::Data { transaction, waited: false, pieces: Vec::new() });
     assert_eq!(stage.outcome(op), Some(Err(HostError::Device { device, failure: Failure::Malformed })));
-}
-
-#[test]
-fn without_ordering_there_is_no_prewrite_and_no_commit() {
-    let story = [("w writes 0", "#1 read 0 4"), ("all accept", "#1 write at once 0 4"), ("all accept", "w done")];
-    let mut stage = tell(Stage::raid5(Ordering::None), &story).stage;
-    stage.pass(Duration::from_millis(10));
-    assert!(stage.sent.is_empty());
-    assert!(stage.host.is_idle());
 }
 
 /// The votes of a dead host's participants, and the outcome that follows from them.
@@ -345,24 +265,10 @@ fn a_host_does_not_resolve_what_it_is_itself_about() {
 stories! {
     raid5;
 
-    fn a_refused_write_aborts_the_others_and_is_tried_again():
-        "w writes 0" => "#1 pre+read 0 4";
-        "all accept" => "#1 write 0 4";
-        "0 accepts";
-        "4 refuses NoPrewrite" => "#1 abort 0"; // The operation continues.
-        "pass 0s";
-
     fn a_fenced_host_serves_nothing_any_more():
         "r reads 0" => "#1 read 0";
         "2 rejects Fenced" => "r Fenced";
         "w writes 0" => "w Fenced";
-
-    fn an_abort_of_a_mere_prewrite_ends_with_the_lease_of_an_unavailable_device():
-        "w writes 0" => "#1 pre+read 0 4";
-        "pass 31s" => "#1 pre+read 0 4, #1 abort 0 4, w TimedOut 0 4 in 30s";
-        "idle?" => "no"; // The devices are told of the abort.
-        "pass 10s" => "#1 abort 0 4";
-        "idle?" => "yes";
 
     fn commits_ride_on_the_next_request_and_otherwise_go_after_the_linger():
         "show heartbeats";
@@ -371,18 +277,6 @@ stories! {
         "all accept" => "w done"; // A commit has no message of its own.
         "r reads 0" => "#2 read with #1 0";
         "pass 3ms" => "heartbeat with #1 4"; // The other device is told after the linger.
-
-    fn a_write_is_answered_when_all_have_it_and_over_when_all_have_confirmed_its_commit():
-        "show heartbeats";
-        "w writes 0" => "#1 pre+read 0 4";
-        "all accept" => "#1 write 0 4";
-        "4 accepts";
-        "0 accepts" => "w done";
-        "pass 3ms" => "heartbeat with #1 0 4"; // There was no request to ride on.
-        "0 confirms #1";
-        "idle?" => "no";
-        "4 confirms #1";
-        "idle?" => "yes";
 
     fn an_operation_ends_in_time_though_a_device_is_silent_and_its_pre_writes_are_given_up():
         "w writes 0" => "#1 pre+read 0 4";
