@@ -8,7 +8,6 @@ mod update;
 
 use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan};
 use crate::{Absence, Layout, RaidLevel, UnitAddress};
-use braid_base::limits::{EXTENTS_MAX, TRANSACTION_BYTES_MAX};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_blocks::{Content, Piece, Want};
 use bytes::Bytes;
@@ -53,7 +52,7 @@ impl Array {
     /// Executes a write, and checks that it corresponds to its plan.
     fn write(&mut self, offset: u64, length: u64, new: &New) {
         let plan = WritePlan::new(&self.layout, &Absence::none(), offset, length).unwrap();
-        assert_eq!(blocks_read(plan.shares()), textbook_reads(&self.layout, offset, length));
+        unavailable::check_by_the_table(&self.layout, &Absence::none(), offset, length, &plan);
         let written = plan.compute(new, &self.answer(plan.shares(), Want::Data));
         apply_as_it_is(&mut self.devices, plan.shares(), written);
     }
@@ -89,26 +88,6 @@ fn in_runs(pieces: Vec<Piece>) -> Vec<Piece> {
 
 fn blocks_read(shares: &[Share]) -> u64 {
     shares.iter().flat_map(|share| &share.reads).map(|range| range.count).sum()
-}
-
-/// The number of reads according to the papers, for each row: with u of k blocks updated, the smaller of u + 1 and k - u; in addition the
-/// old content of blocks updated in part, where it is not among those.
-fn textbook_reads(layout: &Layout, offset: u64, length: u64) -> u64 {
-    let (k, unit) = (layout.data_units() as u64, layout.unit_blocks());
-    let mut rows: BTreeMap<(u64, u64), (u64, u64)> = BTreeMap::new();
-    let blocks = if length == 0 { 0..0 } else { offset / BLOCK..(offset + length).div_ceil(BLOCK) };
-    for block in blocks {
-        let partly = block * BLOCK < offset || (block + 1) * BLOCK > offset + length;
-        let (updated, parts) = rows.entry((block / layout.stripe_blocks(), block % unit)).or_default();
-        *updated += 1;
-        *parts += u64::from(partly);
-    }
-    let reads_of_row = |&(updated, parts): &(u64, u64)| match layout.redundancy_units() {
-        0 => parts,
-        _ if updated == k => parts,
-        _ => (updated + 1).min(k - updated + parts),
-    };
-    rows.values().map(reads_of_row).sum()
 }
 
 /// Pseudo-random bytes.
@@ -185,14 +164,6 @@ proptest! {
     }
 
     #[test]
-    fn the_longest_request_fits_the_messages(layout in layouts(), offset in 0u64..1 << 40) {
-        let plan = WritePlan::new(&layout, &Absence::none(), offset, TRANSACTION_BYTES_MAX as u64).unwrap();
-        for share in plan.shares() {
-            prop_assert!(share.prewrites.len() + share.reads.len() <= EXTENTS_MAX);
-        }
-    }
-
-    #[test]
     fn a_check_sees_a_single_wrong_byte(
         layout in layouts().prop_filter("has redundancy", |layout| layout.redundancy_units() > 0),
         (unit, row, index) in (any::<usize>(), any::<u64>(), 0..BLOCK_BYTES),
@@ -220,23 +191,6 @@ proptest! {
         }
         array.write(0, layout.stripes(VOLUME_BLOCKS) * layout.stripe_blocks() * BLOCK, &New::Zeros);
         prop_assert!(array.devices.iter().all(BTreeMap::is_empty));
-    }
-
-    #[test]
-    fn allocation_distinguishes_holes_from_data(layout in layouts(), writes in prop::collection::vec(writes(), 1..6), skip in 0..VOLUME_BLOCKS) {
-        let mut array = Array::new(layout, false);
-        for Write { offset, length, zeros } in writes {
-            array.write(offset, length, &if zeros { New::Zeros } else { New::Data(noise(offset, length)) });
-        }
-        let plan = ReadPlan::new(&layout, &Absence::none(), skip * BLOCK, (VOLUME_BLOCKS - skip) * BLOCK).unwrap();
-        let runs = plan.allocation(&array.answer(plan.shares(), Want::Allocation));
-        prop_assert!(runs.windows(2).all(|pair| pair[0].1 != pair[1].1));
-        let told: Vec<bool> = runs.iter().flat_map(|(count, data)| vec![*data; *count as usize]).collect();
-        let holds_data = |block| {
-            let UnitAddress { position, block } = layout.locate(block);
-            array.devices[position].contains_key(&block)
-        };
-        prop_assert_eq!(told, (skip..VOLUME_BLOCKS).map(holds_data).collect::<Vec<bool>>());
     }
 }
 
@@ -323,13 +277,6 @@ fn neighbours_with_data_are_not_added_up_for_nothing() {
     let piece = |(range, data): &(BlockRange, Bytes)| Piece { range: *range, content: Content::Data(data.clone()) };
     let hole = Piece { range: BlockRange::new(4, 1), content: Content::Hole };
     assert_eq!(pieces, [piece(&halves[0]), piece(&halves[1]), hole]);
-}
-
-#[test]
-fn a_hole_zeroed_in_part_stays_a_hole() {
-    let mut array = Array::new(raid5(), false);
-    array.write(100, 5 * BLOCK, &New::Zeros);
-    assert!(array.devices.iter().all(BTreeMap::is_empty));
 }
 
 #[test]
