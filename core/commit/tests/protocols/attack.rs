@@ -100,26 +100,6 @@ fn attack(protocol: Option<Protocol>) {
 }
 
 #[test]
-fn prn_decides_alike_everywhere() {
-    attack(Some(Protocol::PresumeNothing));
-}
-
-#[test]
-fn prc_decides_alike_everywhere() {
-    attack(Some(Protocol::PresumeCommit));
-}
-
-#[test]
-fn early_prepare_decides_alike_everywhere() {
-    attack(Some(Protocol::EarlyPrepare));
-}
-
-#[test]
-fn one_phase_commit_decides_alike_everywhere() {
-    attack(Some(Protocol::OnePhase));
-}
-
-#[test]
-fn protocols_that_change_under_way_decide_alike_everywhere() {
-    attack(None);
+fn each_protocol_and_protocols_that_change_under_way_decide_alike_everywhere() {
+    Protocol::ALL.into_iter().map(Some).chain([None]).for_each(attack);
 }
