@@ -298,12 +298,8 @@ fn a_device_is_removed_unless_a_volume_lies_on_it() {
 }
 
 #[test]
-fn a_change_with_lost_and_late_answers_is_completed() {
+fn a_change_with_lost_answers_or_a_dead_or_suspended_administrator_is_completed() {
     both_end_with(Budget { lost: 2, settlers: 2, ..QUIET }, &["Ok(Changed)", "Err(Question"]);
-}
-
-#[test]
-fn a_change_whose_administrator_dies_or_is_suspended_is_completed() {
     both_end_with(Budget { deaths: 1, settlers: 2, ..QUIET }, &["Ok(Changed)", "Ok(Nothing)"]);
     both_end_with(Budget { silences: 1, lost: 1, ..QUIET }, &["Ok(Changed)", "Err(Lost)", "Err(Question"]);
 }
