@@ -201,6 +201,26 @@ fn a_host_waits_for_a_device_that_does_not_accept_stamps_accepted_elsewhere_yet(
 }
 
 #[test]
+fn a_wait_for_something_else_is_not_counted_as_a_wait_for_stamps() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.read_block(0);
+    let right = stage.now.clock;
+    refuse_as_too_far_ahead(&mut stage, right);
+    // The device accepts the next attempt, which waits there for longer than two leases.
+    let read = stage.commands().pop().expect("the read, again");
+    for _ in 0..9 {
+        stage.pass(Duration::from_secs(1));
+        stage.commands();
+    }
+    let (_, seen) = subject(&read.1);
+    stage.refuse(&read, Step::Read, Refusal::TooLate { seen });
+    stage.pass(Duration::from_millis(64));
+    let right = stage.now.clock;
+    refuse_as_too_far_ahead(&mut stage, right);
+    assert_eq!(stage.outcome(op), None, "the device may not know yet which stamps were accepted meanwhile");
+}
+
+#[test]
 fn a_device_that_leaves_out_blocks_is_not_believed() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.read_block(0);
