@@ -87,13 +87,6 @@ fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
 stories! {
     locked;
 
-    fn readers_share_and_a_writer_waits_for_the_last_of_them():
-        "a1@0 read 4" => "a1 has 0";
-        "b1@1 read 4" => "b1 has 0";
-        "c1@2 pre 4" => "a1 blocks, b1 blocks"; // Two readers hold the lock, and are told to unlock soon.
-        "a1 ends";
-        "b1 ends" => "c1 accepted at last";
-
     fn no_request_overtakes_one_that_waits_for_the_same_blocks():
         "a1@0 read 4" => "a1 has 0";
         "b1@1 pre 4" => "a1 blocks";

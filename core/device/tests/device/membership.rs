@@ -235,18 +235,6 @@ fn a_new_epoch_takes_effect_once_it_is_durable_and_nothing_is_served_meanwhile()
 }
 
 #[test]
-fn an_epoch_that_was_not_durable_when_power_failed_is_received_again() {
-    let mut bench = Bench::with_monitor();
-    bench.stalled = true;
-    let membership = without_another(&bench);
-    bench.tell(Some(membership.clone()));
-    bench.restart();
-    assert_eq!((bench.device.membership().map(|held| held.epoch), bench.epoch_told()), (Some(EPOCH), Some(EPOCH)));
-    bench.tell(Some(membership.clone()));
-    assert_eq!(bench.device.membership(), Some(&membership));
-}
-
-#[test]
 fn a_membership_of_an_earlier_epoch_or_the_same_is_ignored() {
     let mut bench = Bench::with_monitor();
     let first = bench.device.membership().expect("a membership is adopted").clone();
@@ -454,14 +442,6 @@ stories! {
         "a1@0 pre 3+2" => "a1 accepted";
         "fence b";
         "a1 write 3+2" => "a1 written";
-
-    fn intents_stay_through_an_epoch_in_which_the_device_stays():
-        "a101@0 prepare 3+2 =7" => "a101 accepted, a101 written";
-        "enter 3:out";
-        "b asks a101" => "b: a101: Prepared";
-        "restart";
-        "tell";
-        "b asks a101" => "b: a101: Prepared";
 
     fn a_returning_device_is_written_and_not_read_until_it_is_in():
         "b1@0 read 3+2" => "b1 has 0 0"; // The device has served before.

@@ -102,16 +102,6 @@ fn a_clock_that_goes_on_catches_up_with_the_limit() {
 }
 
 #[test]
-fn a_device_with_a_clock_of_the_year_2500_accepts_no_stamp() {
-    let mut bench = Bench::new();
-    let right = bench.now.clock;
-    bench.now.clock = Clock(16_725_225_600_000_000_000);
-    assert!(is_too_far_ahead(read_ahead(&mut bench, 1, Duration::ZERO)));
-    bench.now.clock = right;
-    assert!(matches!(read_at(&mut bench, 2, right), Some(Reply::Data { .. })));
-}
-
-#[test]
 fn bad_requests_get_a_clear_no() {
     let (mut bench, [whole]) = Bench::new().with_actors([(A, 1, 0)]);
     let fail = |failure| failed(whole, Step::Read, failure);
@@ -188,15 +178,6 @@ stories! {
 
     fn a_transactions_own_prewrite_does_not_block_its_own_read():
         "a1@0 update 5" => "a1 has 0";
-
-    fn a_write_waits_for_lower_prewrites_and_they_take_effect_in_order():
-        "a1@0 pre 5" => "a1 accepted";
-        "b1@10 pre 5" => "b1 accepted";
-        "b1 write 5 =2"; // The lower transaction is undecided.
-        "a1 write 5 =1" => "a1 written, a1 blocks";
-        "a1 ends" => "b1 written at last";
-        "b1 ends";
-        "c1@20 read 5" => "c1 has 2";
 
     fn waiting_requests_are_served_in_the_order_of_their_stamps():
         "a1@0 pre 5" => "a1 accepted";

@@ -148,20 +148,6 @@ fn orphans_are_named_in_turn() {
     assert_eq!(named.len(), 70, "all orphans are named in turn");
 }
 
-#[test]
-fn a_request_that_is_over_is_forgotten_before_an_older_one() {
-    let mut bench = Bench::new();
-    bench.settle(A, 1);
-    for index in 0..200 {
-        let writer = actor(&bench, A, 2 + index, index as i64);
-        prepare(&mut bench, writer, BlockRange::new(index, 1), 1);
-        bench.say_with(A, vec![2 + index], Command::Heartbeat);
-        bench.pass(Duration::from_millis(20));
-        bench.say_over(A, vec![2 + index]);
-    }
-    assert_eq!(bench.device.transactions().count(), 0);
-}
-
 /// The limit of hosts have spoken, and the device holds something of one of the first.
 fn full() -> Bench {
     let mut bench = Bench::new();
