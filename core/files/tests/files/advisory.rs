@@ -127,22 +127,6 @@ fn a_waiting_lock_is_granted_in_its_turn_or_abandoned() {
 }
 
 #[test]
-fn a_refused_upgrade_leaves_the_shared_lock() {
-    let mut pair = Pair::new(3);
-    assert_eq!(pair.lock(ONE, 0..10, Shared), Ok(()));
-    assert_eq!(pair.lock(TWO, 5..15, Shared), Ok(()));
-    assert_eq!(pair.lock(ONE, 8..9, Exclusive), Err(LOCKED));
-    assert_eq!(pair.lock(Generation(3), 0..1, Exclusive), Err(LOCKED), "it is locked still");
-    pair.unlock(TWO, 0..100);
-    pair.bench.pass(Duration::from_millis(1));
-    assert_eq!(pair.lock(ONE, 8..9, Exclusive), Ok(()));
-    assert_eq!(pair.lock(TWO, 8..9, Shared), Err(LOCKED));
-    pair.unlock(ONE, 0..8);
-    pair.unlock(ONE, 8..10);
-    assert_eq!(pair.lock(TWO, 0..10, Exclusive), Ok(()));
-}
-
-#[test]
 fn an_upgrade_that_does_not_wait_passes_those_that_do_and_never_gives_the_bytes_up() {
     let mut pair = Pair::new(5);
     assert_eq!(pair.lock(ONE, 0..10, Shared), Ok(()));
@@ -164,38 +148,6 @@ fn an_upgrade_that_does_not_wait_passes_those_that_do_and_never_gives_the_bytes_
     assert_eq!(pair.lock(Generation(3), 7..8, Shared), Ok(()));
     pair.unlock(ONE, 4..6);
     assert_eq!(pair.bench.finish(waiting), DONE);
-}
-
-#[test]
-fn a_part_of_a_lock_can_be_unlocked_or_become_shared() {
-    let mut pair = Pair::new(6);
-    assert_eq!(pair.lock(ONE, 0..100, Exclusive), Ok(()));
-    pair.unlock(ONE, 40..60);
-    assert_eq!(pair.lock(ONE, 0..10, Shared), Ok(()));
-    pair.bench.pass(Duration::from_millis(5));
-    assert_eq!(pair.lock(TWO, 40..60, Exclusive), Ok(()));
-    assert_eq!(pair.lock(TWO, 0..10, Shared), Ok(()));
-    for range in [10..11, 39..40, 60..61, 99..100] {
-        assert_eq!(pair.lock(TWO, range, Shared), Err(LOCKED));
-    }
-    assert_eq!(pair.lock(Generation(3), 0..1, Exclusive), Err(LOCKED));
-    // What is locked again stays.
-    pair.unlock(ONE, 70..80);
-    assert_eq!(pair.lock(ONE, 70..80, Exclusive), Ok(()));
-    pair.bench.pass(Duration::from_millis(5));
-    assert_eq!(pair.lock(TWO, 75..76, Shared), Err(LOCKED));
-}
-
-#[test]
-fn idle_bytes_of_a_lock_in_many_pieces_go_to_another_mount() {
-    let mut pair = Pair::new(11);
-    assert_eq!(pair.lock(ONE, 0..200, Exclusive), Ok(()));
-    let idle = (1..200).step_by(2);
-    idle.clone().for_each(|byte| pair.unlock(ONE, byte..byte + 1));
-    for byte in idle {
-        assert_eq!(pair.lock(TWO, byte..byte + 1, Exclusive), Ok(()), "byte {byte}");
-        assert_eq!(pair.lock(TWO, byte - 1..byte, Shared), Err(LOCKED), "byte {}", byte - 1);
-    }
 }
 
 #[test]
@@ -332,19 +284,6 @@ fn the_last_close_ends_waits_and_locks_of_all_owners() {
 }
 
 #[test]
-fn bytes_that_another_owner_got_meanwhile_are_not_granted_with_what_comes() {
-    let mut pair = Pair::new(19);
-    assert_eq!((pair.lock(ONE, 0..10, Exclusive), pair.lock(TWO, 10..20, Exclusive)), (Ok(()), Ok(())));
-    pair.unlock(ONE, 0..10);
-    let waiting = pair.waits(ONE, 2, 0..20, Exclusive);
-    assert_eq!(pair.lock(ONE, 0..5, Exclusive), Ok(()));
-    pair.unlock(TWO, 10..20);
-    assert_eq!(pair.soon(waiting), None);
-    pair.unlock(ONE, 0..5);
-    assert_eq!(pair.soon(waiting), Some(DONE));
-}
-
-#[test]
 fn owners_with_locks_and_locks_that_do_not_wait_pass_requests_that_wait() {
     for (host, owner) in [(ONE, 2), (TWO, 1)] {
         let mut pair = Pair::new(17);
@@ -427,26 +366,6 @@ fn a_mount_keeps_what_was_unlocked_until_another_one_wants_it_or_the_file_is_clo
     let recalls = pair.bench.server.locks().counters().recalls;
     assert_eq!(pair.lock(Generation(3), 0..u64::MAX, Exclusive), Ok(()));
     assert_eq!(pair.bench.server.locks().counters().recalls, recalls, "nothing had to be given back");
-}
-
-#[test]
-fn owners_that_wait_are_granted_behind_another_mount_that_wants_what_theirs_keeps() {
-    let mut pair = Pair::new(8);
-    assert_eq!(pair.lock(ONE, 0..10, Exclusive), Ok(()));
-    let [before, other_mount, after] = [(ONE, 2), (TWO, 1), (ONE, 3)].map(|(host, owner)| {
-        let op = pair.ask(host, owner, 5..6, Exclusive, true);
-        pair.bench.pass(Duration::from_millis(5));
-        op
-    });
-    pair.unlock(ONE, 0..10);
-    for (index, (op, host, owner)) in [(other_mount, TWO, 1), (before, ONE, 2), (after, ONE, 3)].into_iter().enumerate()
-    {
-        assert_eq!(pair.bench.finish(op), DONE);
-        pair.bench.pass(Duration::from_millis(5));
-        let ended = [before, other_mount, after].iter().filter(|op| pair.bench.ended.contains_key(op)).count();
-        assert_eq!(ended, 1 + index);
-        pair.unlock_of(host, owner, 0..10);
-    }
 }
 
 type Owner = (Generation, u64);
