@@ -1,38 +1,32 @@
 //! What goes into a registrar and comes out, beside the monitor's own inputs and effects.
 
+use crate::entries::{Change, Keys};
+use crate::requests::{Outcome, Request, RequestId};
 use braid_leadership::{Answer, CallId, CandidateId, Head, Message};
-use braid_machine::ControlRequest;
-use bytes::Bytes;
+use braid_machine::Never;
 
-/// Names a read of the record. No two of one process have the same.
+/// Names a read of all keys. No two of one process have the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RecordRead(pub u64);
+pub struct ReadId(pub u64);
 
-/// The two copies of the record in the registry, as they are written there: empty in a new array, none if the key is missing.
-pub type Copies = [Option<Bytes>; 2];
-
-/// What a read of the record shows, in one transaction.
+/// What a read of all keys shows, in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub head: Head,
-    pub copies: Copies,
-}
-
-/// A write of one copy of the record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopyWrite {
-    pub copy: usize,
-    pub bytes: Bytes,
+    /// All others.
+    pub keys: Keys,
 }
 
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// One for the monitor. Messages count only while this one leads; requests are kept for the monitors of later terms.
-    Monitor(braid_machine::Input<ControlRequest>),
+    /// One for the monitor. It counts only while this one leads.
+    Monitor(braid_machine::Input<Never>),
+    /// A process asks something.
+    Request { id: RequestId, request: Request },
     /// A call of the candidate has been answered.
     Answer { call: CallId, answer: Answer },
-    /// A read of the record has been answered; none if it has failed.
-    Record { read: RecordRead, found: Option<Found> },
+    /// A read of all keys has been answered; none if it has failed.
+    Found { read: ReadId, found: Option<Found> },
     /// Another candidate says something.
     Message { from: CandidateId, message: Message },
     /// It is to end its term in order, if it leads.
@@ -44,10 +38,12 @@ pub enum Input {
 pub enum Outgoing {
     /// Read `head`, linearizably.
     Read { call: CallId },
-    /// Read `head` and both copies of the record, linearizably and in one transaction.
-    ReadRecord { read: RecordRead },
-    /// If `head` is `expected`, make it `head`, and in the same transaction write the copy, if there is one.
-    Swap { call: CallId, expected: Head, head: Head, write: Option<CopyWrite> },
+    /// Read `head` and all other keys, linearizably and in one transaction.
+    ReadAll { read: ReadId },
+    /// If `head` is `expected`, make it `head`, and in the same transaction make the changes.
+    Swap { call: CallId, expected: Head, head: Head, changes: Vec<Change> },
     /// Say this to another candidate.
     Send { to: CandidateId, message: Message },
+    /// Answer a request.
+    Reply { id: RequestId, outcome: Outcome },
 }

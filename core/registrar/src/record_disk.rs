@@ -4,7 +4,8 @@
 //! make never ends, and the monitor waits for it until its term is over. Most of a copy are zeros between the record and the checksum at its
 //! end; they are not stored. A new array has empty copies. One that is missing, or makes no sense, is damaged.
 
-use crate::messages::{Copies, CopyWrite, Found, RecordRead};
+use crate::entries::{Change, Key, Keys};
+use crate::messages::{Found, ReadId};
 use braid_base::Time;
 use braid_leadership::times::PATIENCE;
 use braid_leadership::{Nonce, WriteId};
@@ -22,8 +23,40 @@ pub(crate) struct RecordDisk(Option<Command>);
 
 #[derive(Clone, Debug)]
 enum Command {
-    Read { tag: DiskTag, range: (usize, usize), read: RecordRead, sent: Option<Time> },
-    Write { tag: DiskTag, write: WriteId, of: CopyWrite },
+    Read { tag: DiskTag, range: (usize, usize), reading: Reading },
+    Write { tag: DiskTag, write: WriteId, change: Change },
+}
+
+/// A read of all keys, which is repeated until it is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    read: ReadId,
+    sent: Option<Time>,
+}
+
+impl Reading {
+    pub fn new(number: u64) -> Reading {
+        Reading { read: ReadId(number), sent: None }
+    }
+
+    /// When it is sent, for the first time or again.
+    pub fn deadline(&self) -> Time {
+        self.sent.map_or(Time(0), |sent| sent.after(PATIENCE))
+    }
+
+    /// The read, if it is to be sent now.
+    pub fn due(&mut self, now: Time) -> Option<ReadId> {
+        (self.deadline() <= now).then(|| {
+            self.sent = Some(now);
+            self.read
+        })
+    }
+
+    /// What has been found, if that is of this term, in which no other monitor writes.
+    pub fn on_found(&self, read: ReadId, found: Option<Found>, term: Nonce) -> Option<Keys> {
+        let found = found.filter(|found| read == self.read && found.head.nonce == term)?;
+        Some(found.keys)
+    }
 }
 
 impl RecordDisk {
@@ -32,11 +65,12 @@ impl RecordDisk {
         assert!(self.0.is_none(), "the monitor gives its disk one command at a time");
         let command = match command {
             DiskCommand::Read { offset, length } => {
-                Command::Read { tag, range: (offset as usize, length), read: RecordRead(number), sent: None }
+                Command::Read { tag, range: (offset as usize, length), reading: Reading::new(number) }
             }
             DiskCommand::Write { offset, data, durable: true } => {
-                let of = CopyWrite { copy: offset as usize / COPY_BYTES, bytes: packed(&data.concat()) };
-                Command::Write { tag, write: WriteId(number), of }
+                let key = Key::Record((offset as usize / COPY_BYTES) as u8);
+                let change = Change { key, value: Some(packed(&data.concat())) };
+                Command::Write { tag, write: WriteId(number), change }
             }
             other => panic!("a monitor does not give its disk this command: {other:?}"),
         };
@@ -47,39 +81,40 @@ impl RecordDisk {
 
     /// When a read is sent, for the first time or again.
     pub fn deadline(&self) -> Option<Time> {
-        match self.0 {
-            Some(Command::Read { sent, .. }) => Some(sent.map_or(Time(0), |sent| sent.after(PATIENCE))),
+        match &self.0 {
+            Some(Command::Read { reading, .. }) => Some(reading.deadline()),
             _ => None,
         }
     }
 
     /// The read that is to be sent now.
-    pub fn due(&mut self, now: Time) -> Option<RecordRead> {
-        self.deadline().filter(|due| *due <= now)?;
-        let Some(Command::Read { read, sent, .. }) = &mut self.0 else { return None };
-        *sent = Some(now);
-        Some(*read)
+    pub fn due(&mut self, now: Time) -> Option<ReadId> {
+        match &mut self.0 {
+            Some(Command::Read { reading, .. }) => reading.due(now),
+            _ => None,
+        }
     }
 
     /// What this write puts into the registry.
-    pub fn written_by(&self, id: WriteId) -> Option<&CopyWrite> {
+    pub fn written_by(&self, id: WriteId) -> Option<&Change> {
         match &self.0 {
-            Some(Command::Write { write, of, .. }) if *write == id => Some(of),
+            Some(Command::Write { write, change, .. }) if *write == id => Some(change),
             _ => None,
         }
     }
 
-    /// A read was answered. What it has found counts if that is of this term, in which no other monitor writes.
-    pub fn on_read(&mut self, id: RecordRead, found: Option<Found>, term: Nonce) -> Option<(DiskTag, DiskResult)> {
-        let found = found.filter(|found| found.head.nonce == term)?;
-        match self.0 {
-            Some(Command::Read { tag, range: (offset, length), read, .. }) if read == id => {
-                self.0 = None;
-                let bytes = image(&found.copies).slice(offset..offset + length);
-                Some((tag, DiskResult::Read(Ok(bytes))))
-            }
-            _ => None,
-        }
+    /// A read was answered.
+    pub fn on_found(&mut self, id: ReadId, found: Option<Found>, term: Nonce) -> Option<(DiskTag, DiskResult)> {
+        let Some(Command::Read { reading, .. }) = &self.0 else { return None };
+        let keys = reading.on_found(id, found, term)?;
+        self.on_keys(&keys)
+    }
+
+    /// The keys are these, and no other monitor writes.
+    pub fn on_keys(&mut self, keys: &Keys) -> Option<(DiskTag, DiskResult)> {
+        let Some(Command::Read { tag, range: (offset, length), .. }) = self.0 else { return None };
+        self.0 = None;
+        Some((tag, DiskResult::Read(Ok(image(keys).slice(offset..offset + length)))))
     }
 
     /// A write is durable.
@@ -97,11 +132,11 @@ fn packed(copy: &[u8]) -> Bytes {
     [&body[..length], end].concat().into()
 }
 
-/// The content of a disk with these copies.
-fn image(copies: &Copies) -> Bytes {
+/// The content of a disk with the copies that these keys have.
+fn image(keys: &Keys) -> Bytes {
     let mut disk = vec![0; DISK_BYTES as usize];
-    for (place, copy) in disk.chunks_mut(COPY_BYTES).zip(copies) {
-        let copy = match copy {
+    for (place, key) in disk.chunks_mut(COPY_BYTES).zip([0, 1].map(Key::Record)) {
+        let copy = match keys.get(&key.to_string()) {
             Some(copy) if copy.is_empty() => continue,
             Some(copy) if (END_BYTES..=COPY_BYTES).contains(&copy.len()) => copy,
             _ => {

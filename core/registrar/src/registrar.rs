@@ -1,11 +1,13 @@
-//! The machine that joins a candidate and, while it leads, a monitor.
+//! The machine that joins a candidate and, while it leads, a monitor and the store of the array.
 
-use crate::messages::{Input, Outgoing};
-use crate::record_disk::RecordDisk;
-use braid_base::{Now, Rng, Time, VolumeId};
-use braid_layout::VolumeDescription;
+use crate::array_store::{ArrayStore, Ask, Tell};
+use crate::entries::{Content, Keys};
+use crate::messages::{Input, Outgoing, ReadId};
+use crate::record_disk::{Reading, RecordDisk};
+use crate::requests::{Outcome, Refused, RequestId};
+use braid_base::{Now, Rng, Time};
 use braid_leadership::{Candidate, CandidateId, Effect, Head, Mark, QuestionId, Times, WriteId};
-use braid_machine::{ControlRequest, Effect as MonitorEffect, Ignored, Machine, MonitorEffects, OpId};
+use braid_machine::{ControlOutcome, ControlRequest, Effect as MonitorEffect, Ignored, Machine, MonitorEffects, OpId};
 use braid_membership::leadership::{CurrentId, Term};
 use braid_membership::{Monitor, MonitorConfig, MonitorService};
 use std::collections::BTreeMap;
@@ -16,35 +18,54 @@ type MonitorInput = braid_machine::Input<ControlRequest>;
 #[derive(Clone, Debug)]
 pub struct Registrar {
     candidate: Candidate,
-    /// What the monitor of each term is begun with, and all volumes.
+    times: Times,
+    /// What the monitor of each term is begun with, beside what the registry says.
     config: MonitorConfig,
-    volumes: BTreeMap<VolumeId, VolumeDescription>,
     leading: Option<Box<Leading>>,
     /// The last number of a read, a write or a question.
     last: u64,
+    /// Why it could not use the registry when it led last.
+    unusable: Option<Refused>,
 }
 
 /// The term of this one.
 #[derive(Clone, Debug)]
 struct Leading {
     won: Head,
+    term: Term,
+    /// The read of all keys with which the term begins.
+    reading: Reading,
+    /// None until all keys are read.
+    serving: Option<Serving>,
+}
+
+#[derive(Clone, Debug)]
+struct Serving {
     monitor: Monitor,
     disk: RecordDisk,
+    store: ArrayStore,
     /// The monitor's answers that the candidate was asked about.
     deferred: BTreeMap<QuestionId, CurrentId>,
 }
 
 impl Registrar {
     /// A candidate that starts. `nonces` is never the same for two starts. `seen`: the newest mark that it had seen before, if that is known.
+    /// The registry says which generation was given last, and which volumes there are.
     pub fn new(now: Time, id: CandidateId, config: MonitorConfig, nonces: Rng, seen: Option<Mark>) -> Registrar {
         let times = Times { lease: config.settings.device_lease, ..Times::default() };
         let candidate = Candidate::new(now, id, times, nonces, seen);
-        Registrar { candidate, config, volumes: BTreeMap::new(), leading: None, last: 0 }
+        Registrar { candidate, times, config, leading: None, last: 0, unusable: None }
     }
 
-    /// The head with which it has won, and its monitor, while it leads.
+    /// The head with which it has won, and its monitor, while it leads and has read the registry.
     pub fn leads(&self) -> Option<(&Head, &Monitor)> {
-        self.leading.as_ref().map(|leading| (&leading.won, &leading.monitor))
+        let leading = self.leading.as_ref()?;
+        Some((&leading.won, &leading.serving.as_ref()?.monitor))
+    }
+
+    /// Why it could not use the registry when it led last: another release may be needed.
+    pub fn unusable(&self) -> Option<&Refused> {
+        self.unusable.as_ref()
     }
 
     /// What it has seen of the history: kept over restarts, as well as possible.
@@ -54,10 +75,11 @@ impl Registrar {
 
     /// When it is to be woken.
     pub fn deadline(&self) -> Option<Time> {
-        let leading = self.leading.as_ref();
-        let of_monitor = leading.and_then(|leading| leading.monitor.deadline());
-        let of_disk = leading.and_then(|leading| leading.disk.deadline());
-        [self.candidate.deadline(), of_monitor, of_disk].into_iter().flatten().min()
+        let of_leading = self.leading.as_ref().map(|leading| match &leading.serving {
+            Some(serving) => [serving.monitor.deadline(), serving.disk.deadline()],
+            None => [Some(leading.reading.deadline()).filter(|_| self.unusable.is_none()), None],
+        });
+        of_leading.into_iter().flatten().chain([self.candidate.deadline()]).flatten().min()
     }
 
     pub fn step(&mut self, now: Now, input: Input, out: &mut MonitorEffects) -> Vec<Outgoing> {
@@ -65,61 +87,76 @@ impl Registrar {
         let cx = &mut Cx { now, out, calls: &mut calls };
         match input {
             // The monitor of a term is started when the term begins.
-            Input::Monitor(MonitorInput::Start | MonitorInput::Wake) => {
+            Input::Monitor(braid_machine::Input::Start | braid_machine::Input::Wake) => {
                 self.decide(cx, braid_leadership::Input::Wake);
-                let is_due = |leading: &Leading| leading.monitor.deadline().is_some_and(|due| due <= now.time);
-                if self.leading.as_deref().is_some_and(is_due) {
+                let is_due = |serving: &mut Serving| serving.monitor.deadline().is_some_and(|due| due <= now.time);
+                if self.serving().is_some_and(is_due) {
                     self.monitor(cx, MonitorInput::Wake);
                 }
             }
-            Input::Monitor(MonitorInput::Request { op, request }) => self.on_request(cx, op, request),
-            Input::Monitor(input) if self.leading.is_some() => self.monitor(cx, input),
+            Input::Monitor(input) if self.serving().is_some() => {
+                self.monitor(cx, input.convert(|never| match never {}, |result| result));
+            }
             Input::Monitor(_) => cx.out.ignore(Ignored::NotStarted),
+            Input::Request { id, request } => {
+                let may_grant = self.candidate.may_grant(now.time);
+                match self.serving() {
+                    Some(serving) => {
+                        let outcome = serving.store.take(now.time, may_grant, id, request);
+                        cx.reply(outcome.map(|outcome| (id, outcome)));
+                        self.work(cx);
+                    }
+                    None => cx.reply([(id, Err(Refused::NotLeading))]),
+                }
+            }
             Input::Answer { call, answer } => self.decide(cx, braid_leadership::Input::Answer { call, answer }),
             Input::Message { from, message } => self.decide(cx, braid_leadership::Input::Message { from, message }),
             Input::Resign => self.decide(cx, braid_leadership::Input::Resign),
-            Input::Record { read, found } => {
-                let leading = self.leading.as_mut();
-                if let Some((tag, result)) =
-                    leading.and_then(|leading| leading.disk.on_read(read, found, leading.won.nonce))
-                {
-                    self.monitor(cx, MonitorInput::DiskDone { tag, result });
+            Input::Found { read, found } => {
+                if let Some(Leading { won, reading, serving, .. }) = self.leading.as_deref_mut() {
+                    let term = won.nonce;
+                    match serving {
+                        Some(serving) => {
+                            if let Some((tag, result)) = serving.disk.on_found(read, found, term) {
+                                self.monitor(cx, MonitorInput::DiskDone { tag, result });
+                            }
+                        }
+                        None => {
+                            if let Some(keys) = reading.on_found(read, found, term) {
+                                self.serve(cx, &keys);
+                            }
+                        }
+                    }
                 }
             }
         }
-        let due = self.leading.as_mut().and_then(|leading| leading.disk.due(now.time));
-        calls.extend(due.map(|read| Outgoing::ReadRecord { read }));
+        calls.extend(self.due_read(now.time).map(|read| Outgoing::ReadAll { read }));
         calls
     }
 
     /// Asserts what must hold between steps.
     pub fn invariants(&self) {
-        if let Some(leading) = &self.leading {
-            leading.monitor.invariants();
+        if let Some((_, monitor)) = self.leads() {
+            monitor.invariants();
         }
     }
 
-    /// A request of the control plane, which also the monitors of later terms must know.
-    fn on_request(&mut self, cx: &mut Cx, op: OpId, request: ControlRequest) {
-        let mut answers = MonitorEffects::new();
-        match &mut self.leading {
-            Some(leading) => {
-                let request = request.clone();
-                leading.monitor.step(cx.now, MonitorInput::Request { op, request }, &mut answers);
-            }
-            None => answers.reply(op, Ok(())),
+    fn serving(&mut self) -> Option<&mut Serving> {
+        self.leading.as_mut()?.serving.as_mut()
+    }
+
+    fn due_read(&mut self, now: Time) -> Option<ReadId> {
+        let leading = self.leading.as_mut()?;
+        match &mut leading.serving {
+            Some(serving) => serving.disk.due(now),
+            None if self.unusable.is_some() => None,
+            None => leading.reading.due(now),
         }
-        let is_refused = |effect: &MonitorEffect<_, _>| matches!(effect, MonitorEffect::Reply { outcome: Err(_), .. });
-        if !answers.as_slice().iter().any(is_refused) {
-            match request {
-                ControlRequest::AdoptVolume { volume } => drop(self.volumes.insert(volume.id, volume)),
-                ControlRequest::DropVolume { volume } => drop(self.volumes.remove(&volume)),
-                ControlRequest::NoteGenerations { last } => {
-                    self.config.last_generation = self.config.last_generation.max(last);
-                }
-            }
-        }
-        self.follow(cx, &mut answers);
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
     }
 
     /// Has the candidate take a step, and does what follows.
@@ -128,44 +165,68 @@ impl Registrar {
             match effect {
                 Effect::Read { call } => cx.calls.push(Outgoing::Read { call }),
                 Effect::Swap { call, expected, head, write } => {
-                    let disk = self.leading.as_ref().map(|leading| &leading.disk);
-                    let of = |id| disk.and_then(|disk| disk.written_by(id)).expect("its monitor waits for it").clone();
-                    let write = write.map(of);
-                    cx.calls.push(Outgoing::Swap { call, expected, head, write });
+                    let changes = write.map(|write| {
+                        let serving = self.serving().expect("only those that serve write");
+                        let of_monitor = serving.disk.written_by(write).map(std::slice::from_ref);
+                        of_monitor.or_else(|| serving.store.written_by(write)).expect("it waits for it").to_vec()
+                    });
+                    let changes = changes.unwrap_or_default();
+                    cx.calls.push(Outgoing::Swap { call, expected, head, changes });
                 }
                 Effect::Send { to, message } => cx.calls.push(Outgoing::Send { to, message }),
-                Effect::Won { head, wait, follows } => self.begin(cx, head, Term { wait, follows }),
-                Effect::Written(id) => self.on_write(cx, id),
-                Effect::RefusedWrite(_) => {}
-                Effect::Current(question) => self.on_question(cx, question, true),
-                Effect::RefusedQuestion(question) => self.on_question(cx, question, false),
-                Effect::Ended | Effect::Lost { .. } | Effect::Stopped { .. } => self.leading = None,
+                Effect::Won { head, wait, follows } => {
+                    let (term, reading) = (Term { wait, follows }, Reading::new(self.next_number()));
+                    self.leading = Some(Box::new(Leading { won: head, term, reading, serving: None }));
+                    self.unusable = None;
+                }
+                Effect::Written(WriteId(number)) => self.on_done(cx, number),
+                Effect::RefusedWrite(WriteId(number)) => self.on_refused(cx, number),
+                Effect::Current(QuestionId(number)) => self.on_done(cx, number),
+                Effect::RefusedQuestion(QuestionId(number)) => self.on_refused(cx, number),
+                Effect::Ended | Effect::Lost { .. } | Effect::Stopped { .. } => {
+                    let serving = self.leading.take().and_then(|leading| leading.serving);
+                    cx.reply(serving.into_iter().flat_map(|serving| serving.store.end()));
+                }
             }
         }
     }
 
-    /// It leads from now on.
-    fn begin(&mut self, cx: &mut Cx, won: Head, term: Term) {
-        let monitor = Monitor::new(MonitorConfig { term: Some(term), ..self.config.clone() });
-        let disk = RecordDisk::default();
-        self.leading = Some(Box::new(Leading { won, monitor, disk, deferred: BTreeMap::new() }));
-        self.monitor(cx, MonitorInput::Start);
-        let mut answers = MonitorEffects::new();
-        for volume in self.volumes.values().cloned() {
-            let (op, request) = (OpId::front_end(0), ControlRequest::AdoptVolume { volume });
-            let leading = self.leading.as_mut().expect("it has just begun");
+    /// It leads, and the registry has these keys: from now on it serves.
+    fn serve(&mut self, cx: &mut Cx, keys: &Keys) {
+        let leading = self.leading.as_mut().expect("it has just read them");
+        let store = Content::of(keys)
+            .map_err(Refused::from)
+            .and_then(|content| Ok(ArrayStore::new(cx.now.time, &leading.won, content, self.times.doubt)?));
+        let store = match store {
+            Ok(store) => store,
+            Err(error) => {
+                // Another one may be able to.
+                self.unusable = Some(error);
+                return self.decide(cx, braid_leadership::Input::Resign);
+            }
+        };
+        let (term, last_generation) = (Some(leading.term), store.last_generation());
+        let mut monitor = Monitor::new(MonitorConfig { term, last_generation, ..self.config.clone() });
+        let mut effects = MonitorEffects::new();
+        monitor.step(cx.now, MonitorInput::Start, &mut effects);
+        for volume in store.volumes().values().cloned() {
             // Before it serves, it takes all.
-            leading.monitor.step(cx.now, MonitorInput::Request { op, request }, &mut answers);
+            let _ = tell(&mut monitor, cx.now, ControlRequest::AdoptVolume { volume }, &mut effects);
+        }
+        leading.serving = Some(Serving { monitor, store, disk: RecordDisk::default(), deferred: BTreeMap::new() });
+        self.follow(cx, &mut effects);
+        if let Some((tag, result)) = self.serving().and_then(|serving| serving.disk.on_keys(keys)) {
+            self.monitor(cx, MonitorInput::DiskDone { tag, result });
         }
     }
 
     /// Has the monitor take a step, and does what follows.
     fn monitor(&mut self, cx: &mut Cx, input: MonitorInput) {
         let may_grant = self.candidate.may_grant(cx.now.time);
-        let Some(leading) = &mut self.leading else { return };
+        let Some(serving) = self.serving() else { return };
         let mut effects = MonitorEffects::new();
-        leading.monitor.may_grant(may_grant);
-        leading.monitor.step(cx.now, input, &mut effects);
+        serving.monitor.may_grant(may_grant);
+        serving.monitor.step(cx.now, input, &mut effects);
         self.follow(cx, &mut effects);
     }
 
@@ -175,45 +236,93 @@ impl Registrar {
         for effect in effects.drain() {
             match effect {
                 MonitorEffect::Disk { tag, command } => {
-                    self.last += 1;
-                    let Some(leading) = &mut self.leading else { return };
-                    if leading.disk.begin(tag, command, self.last) {
-                        let write = WriteId(self.last);
+                    let number = self.next_number();
+                    let Some(serving) = self.serving() else { return };
+                    if serving.disk.begin(tag, command, number) {
+                        let write = WriteId(number);
                         self.decide(cx, braid_leadership::Input::Write { write, candidates: None });
                     }
                 }
                 other => cx.out.push(other),
             }
         }
-        let Some(leading) = &mut self.leading else { return };
-        if let MonitorService::Unusable(_) = leading.monitor.service() {
+        let Some(serving) = self.serving() else { return };
+        if let MonitorService::Unusable(_) = serving.monitor.service() {
             // Another one may be able to.
             return self.decide(cx, braid_leadership::Input::Resign);
         }
-        for id in leading.monitor.take_deferred() {
-            self.last += 1;
-            let question = QuestionId(self.last);
-            let Some(leading) = &mut self.leading else { return };
-            leading.deferred.insert(question, id);
+        for id in serving.monitor.take_deferred() {
+            let question = QuestionId(self.next_number());
+            let Some(serving) = self.serving() else { return };
+            serving.deferred.insert(question, id);
             self.decide(cx, braid_leadership::Input::Question(question));
         }
     }
 
-    fn on_write(&mut self, cx: &mut Cx, id: WriteId) {
-        let leading = self.leading.as_mut();
-        if let Some((tag, result)) = leading.and_then(|leading| leading.disk.on_write(id)) {
-            self.monitor(cx, MonitorInput::DiskDone { tag, result });
+    /// Has the store do something, which tells the monitor what it must know.
+    fn with_store<T>(&mut self, cx: &mut Cx, act: impl FnOnce(&mut ArrayStore, Tell) -> T) -> Option<T> {
+        let Serving { monitor, store, .. } = self.serving()?;
+        let mut effects = MonitorEffects::new();
+        let result = act(store, &mut |request| tell(monitor, cx.now, request, &mut effects));
+        self.follow(cx, &mut effects);
+        Some(result)
+    }
+
+    /// The store goes on, if it can.
+    fn work(&mut self, cx: &mut Cx) {
+        let (number, now) = (self.next_number(), cx.now.time);
+        match self.with_store(cx, |store, tell| store.begin(now, number, tell)).flatten() {
+            Some(Ask::Write(write)) => self.decide(cx, braid_leadership::Input::Write { write, candidates: None }),
+            Some(Ask::Question(question)) => self.decide(cx, braid_leadership::Input::Question(question)),
+            None => {}
         }
     }
 
-    fn on_question(&mut self, cx: &mut Cx, question: QuestionId, has_led: bool) {
-        let Some(leading) = &mut self.leading else { return };
-        if let Some(id) = leading.deferred.remove(&question) {
-            let mut effects = MonitorEffects::new();
-            leading.monitor.end_deferred(cx.now, id, has_led, &mut effects);
-            self.follow(cx, &mut effects);
+    /// The write of this number is durable, or the question may be answered.
+    fn on_done(&mut self, cx: &mut Cx, number: u64) {
+        let Some(serving) = self.serving() else { return };
+        if let Some((tag, result)) = serving.disk.on_write(WriteId(number)) {
+            self.monitor(cx, MonitorInput::DiskDone { tag, result });
+        } else if let Some(id) = serving.deferred.remove(&QuestionId(number)) {
+            self.end_deferred(cx, id, true);
+        } else {
+            let answers = self.with_store(cx, |store, tell| store.on_done(number, tell));
+            cx.reply(answers.into_iter().flatten());
+            self.work(cx);
         }
     }
+
+    fn on_refused(&mut self, cx: &mut Cx, number: u64) {
+        let Some(serving) = self.serving() else { return };
+        if let Some(id) = serving.deferred.remove(&QuestionId(number)) {
+            self.end_deferred(cx, id, false);
+        } else {
+            // The monitor waits for a write of its own until its term is over.
+            cx.reply(serving.store.on_refused(number));
+            self.work(cx);
+        }
+    }
+
+    fn end_deferred(&mut self, cx: &mut Cx, id: CurrentId, has_led: bool) {
+        let Some(serving) = self.serving() else { return };
+        let mut effects = MonitorEffects::new();
+        serving.monitor.end_deferred(cx.now, id, has_led, &mut effects);
+        self.follow(cx, &mut effects);
+    }
+}
+
+/// Tells the monitor something of the control plane.
+fn tell(monitor: &mut Monitor, now: Now, request: ControlRequest, effects: &mut MonitorEffects) -> ControlOutcome {
+    let (mut own, mut outcome) = (MonitorEffects::new(), Ok(()));
+    monitor.step(now, MonitorInput::Request { op: OpId::front_end(0), request }, &mut own);
+    own.drain_ignored().for_each(|why| effects.ignore(why));
+    for effect in own.drain() {
+        match effect {
+            MonitorEffect::Reply { outcome: answer, .. } => outcome = answer,
+            other => effects.push(other),
+        }
+    }
+    outcome
 }
 
 /// The time and the effects of a step.
@@ -221,4 +330,10 @@ struct Cx<'a> {
     now: Now,
     out: &'a mut MonitorEffects,
     calls: &'a mut Vec<Outgoing>,
+}
+
+impl Cx<'_> {
+    fn reply(&mut self, answers: impl IntoIterator<Item = (RequestId, Outcome)>) {
+        self.calls.extend(answers.into_iter().map(|(id, outcome)| Outgoing::Reply { id, outcome }));
+    }
 }

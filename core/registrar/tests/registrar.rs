@@ -1,12 +1,18 @@
 //! Two registrars and one registry, which answers at once. The attack runs them in whole arrays (`sim/cluster`).
 
 use braid_base::{ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, Level, NodeId, Now, Rng, Time};
+use braid_description::{ArrayDescription, DeviceEntry, VolumeEntry};
+use braid_host_leases::{LeaseEnd, Version};
 use braid_leadership::{Answer, CandidateId, Head};
 use braid_machine::{Effect, Input as MonitorInput, MonitorEffects};
 use braid_membership::MonitorConfig;
-use braid_registrar::{Copies, Found, Input, Outgoing, Registrar};
+use braid_registrar::{
+    Change, Content, EntryError, Found, HostLease, Input, Key, Keys, Outcome, Outgoing, Refused, Registrar, Reply,
+    Request, RequestId, changes,
+};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId([1; 16]);
@@ -16,10 +22,12 @@ struct World {
     now: Now,
     registrars: Vec<Registrar>,
     head: Head,
-    copies: Copies,
+    keys: Keys,
     /// Calls of this registrar don't arrive.
     cut: Option<usize>,
     told: Vec<(usize, NodeId, MonitorReply)>,
+    answers: BTreeMap<u64, Outcome>,
+    asked: u64,
 }
 
 impl World {
@@ -33,7 +41,7 @@ impl World {
         let config = MonitorConfig {
             array: ARRAY,
             devices: (0..3).map(DeviceId).collect(),
-            last_generation: Generation(100),
+            last_generation: Generation(0),
             term: None,
             settings: Default::default(),
         };
@@ -43,8 +51,12 @@ impl World {
             Registrar::new(now.time, id, config, Rng::new(id.0.into()), None)
         };
         let registrars = ids.into_iter().map(start).collect();
-        let (head, copies) = (Head::first(ids.into_iter().collect()), [Some(Bytes::new()), Some(Bytes::new())]);
-        World { now, registrars, head, copies, cut: None, told: Vec::new() }
+        let mut keys = Keys::new();
+        let first = Content::new(description(), Generation(100)).changes().expect("few keys");
+        first.into_iter().for_each(|change| change.make(&mut keys));
+        (0..2).for_each(|copy| Change { key: Key::Record(copy), value: Some(Bytes::new()) }.make(&mut keys));
+        let (head, told, answers) = (Head::first(ids.into_iter().collect()), Vec::new(), BTreeMap::new());
+        World { now, registrars, head, keys, cut: None, told, answers, asked: 0 }
     }
 
     /// Lets time pass, in which all devices ask for leases.
@@ -101,7 +113,7 @@ impl World {
             }
         }
         for call in calls {
-            if self.cut != Some(of) {
+            if self.cut != Some(of) || matches!(call, Outgoing::Reply { .. }) {
                 self.carry_out(of, call);
             }
         }
@@ -110,15 +122,19 @@ impl World {
     fn carry_out(&mut self, of: usize, call: Outgoing) {
         let input = match call {
             Outgoing::Read { call } => Input::Answer { call, answer: Answer::Head(Some(self.head.clone())) },
-            Outgoing::ReadRecord { read } => {
-                Input::Record { read, found: Some(Found { head: self.head.clone(), copies: self.copies.clone() }) }
+            Outgoing::ReadAll { read } => {
+                Input::Found { read, found: Some(Found { head: self.head.clone(), keys: self.keys.clone() }) }
             }
-            Outgoing::Swap { call, expected, head, write } if self.head == expected => {
+            Outgoing::Swap { call, expected, head, changes } if self.head == expected => {
                 self.head = head;
-                write.into_iter().for_each(|write| self.copies[write.copy] = Some(write.bytes));
+                changes.into_iter().for_each(|change| change.make(&mut self.keys));
                 Input::Answer { call, answer: Answer::Swapped }
             }
             Outgoing::Swap { call, .. } => Input::Answer { call, answer: Answer::Differs(self.head.clone()) },
+            Outgoing::Reply { id, outcome } => {
+                assert_eq!(self.answers.insert(id.0, outcome), None, "a request has one answer");
+                return;
+            }
             Outgoing::Send { .. } => return,
         };
         self.step(of, input);
@@ -132,9 +148,84 @@ impl World {
         (0..2).find(|of| self.registrars[*of].leads().is_some()).expect("one leads")
     }
 
+    /// Asks something. It is answered when it can be.
+    fn ask(&mut self, of: usize, request: Request) -> u64 {
+        self.asked += 1;
+        self.step(of, Input::Request { id: RequestId(self.asked), request });
+        self.asked
+    }
+
+    /// Asks the leader something, and lets time pass until it is answered.
+    fn answer(&mut self, request: Request) -> Outcome {
+        let asked = self.ask(self.leader(), request);
+        self.pass(STEP);
+        self.answers.remove(&asked).expect("an answer")
+    }
+
+    fn describe(&mut self) -> ArrayDescription {
+        match self.answer(Request::Describe) {
+            Ok(Reply::Description(description)) => *description,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn replace(&mut self, change: impl FnOnce(&mut ArrayDescription)) -> Outcome {
+        let before = self.describe();
+        self.answer(replacement(&before, change))
+    }
+
+    /// The generations whose leases are not over, and those whose are.
+    fn leases(&mut self) -> (Vec<u32>, Vec<u32>) {
+        let Ok(Reply::Hosts(hosts)) = self.answer(Request::Hosts { length: LEASE }) else { panic!("no hosts") };
+        let (over, open): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|host| host.is_over);
+        let numbers = |hosts: Vec<HostLease>| hosts.iter().map(|host| host.host.0).collect();
+        (numbers(open), numbers(over))
+    }
+
+    /// Has the other one lead.
+    fn change_leader(&mut self) {
+        let leader = self.leader();
+        self.step(leader, Input::Resign);
+        self.pass(Duration::from_secs(2));
+        assert_ne!(self.leader(), leader);
+    }
+
     fn is_answered(&mut self, of: usize, wanted: impl Fn(&MonitorReply) -> bool) -> bool {
         std::mem::take(&mut self.told).iter().any(|(by, _, reply)| *by == of && wanted(reply))
     }
+}
+
+const LEASE: Duration = Duration::from_secs(10);
+
+fn description() -> ArrayDescription {
+    let devices = (0..3).map(|id| DeviceEntry::new(id, 1 << 30)).collect();
+    ArrayDescription { created: true, ..ArrayDescription::new(ARRAY, devices, Default::default()) }
+}
+
+fn volume(id: u64) -> VolumeEntry {
+    let text = format!(
+        r#"{{"name": "v{id}", "id": {id}, "bytes": 65536, "layout": "raid1:2", "unit": 4096, "devices": [0, 1],
+            "ordering": "timestamp", "state": "ready"}}"#
+    );
+    serde_json::from_str(&text).expect("an entry")
+}
+
+fn with_volume(next: &mut ArrayDescription) {
+    next.volumes.push(volume(next.next_volume));
+    next.next_volume += 1;
+}
+
+fn replacement(before: &ArrayDescription, change: impl FnOnce(&mut ArrayDescription)) -> Request {
+    let changed = before.changed(|next| Ok::<_, ()>(change(next)));
+    Request::Replace { after: before.revision, next: Box::new(changed.expect("it does not fail").1) }
+}
+
+fn take(nonce: u64) -> Request {
+    Request::Take { nonce, role: "test".into(), report: Bytes::from_static(b"here") }
+}
+
+fn renew(host: u32) -> Request {
+    Request::Renew { host: Generation(host), confirmed: Version(1), report: Bytes::new() }
 }
 
 fn is_lease(reply: &MonitorReply) -> bool {
@@ -150,7 +241,7 @@ fn the_heir_of_a_leader_goes_on_with_its_record() {
     world.fence(leader, 7);
     world.pass(STEP);
     assert_eq!(world.epoch(leader), Some(Epoch(2)));
-    let stored = world.copies.iter().flatten().map(|copy| copy.len()).max();
+    let stored = ["record/0", "record/1"].map(|copy| world.keys[copy].len()).into_iter().max();
     assert!(stored < Some(1_000), "a copy is stored without its zeros: {stored:?} bytes");
     world.step(leader, Input::Resign);
     world.pass(Duration::from_secs(1));
@@ -163,10 +254,10 @@ fn the_heir_of_a_leader_goes_on_with_its_record() {
 #[test]
 fn a_record_that_is_missing_is_not_taken_for_that_of_a_new_array() {
     let mut world = World::new();
-    world.copies = [None, None];
+    (0..2).for_each(|copy| Change { key: Key::Record(copy), value: None }.make(&mut world.keys));
     world.pass(Duration::from_secs(10));
     assert_eq!(world.told, []);
-    world.copies[0] = Some(Bytes::new());
+    Change { key: Key::Record(0), value: Some(Bytes::new()) }.make(&mut world.keys);
     world.pass(Duration::from_secs(20));
     assert_eq!(world.epoch(world.leader()), Some(Epoch(1)), "as if the second copy had never been written");
 }
@@ -176,7 +267,7 @@ fn a_candidate_that_can_not_use_the_record_leaves_it_to_the_other() {
     let mut world = World::new();
     world.pass(Duration::from_secs(10));
     let mut other = World::of([ArrayId([2; 16]), ARRAY]);
-    (other.head, other.copies) = (Head { leader: None, ..world.head }, world.copies);
+    (other.head, other.keys) = (Head { leader: None, ..world.head }, world.keys);
     other.pass(Duration::from_secs(20));
     assert_eq!((other.leader(), other.epoch(1)), (1, Some(Epoch(1))));
 }
@@ -193,4 +284,150 @@ fn a_leader_that_is_to_end_while_it_can_not_write_goes_on() {
     world.told.clear();
     world.pass(STEP * 10);
     assert!(world.is_answered(leader, is_lease));
+}
+
+#[test]
+fn what_a_description_changes_to_is_written_entry_by_entry_and_read_again() {
+    let mut keys = Keys::new();
+    let before = Content::new(description(), Generation(7));
+    before.changes().expect("few keys").into_iter().for_each(|change| change.make(&mut keys));
+    let mut next = before.description.clone();
+    (0..3).for_each(|_| with_volume(&mut next));
+    let texts = |changes: &[Change]| changes.iter().map(|change| change.key.to_string()).collect::<Vec<_>>();
+    let first = changes(Some(&before.description), &next, Generation(8)).expect("few keys");
+    assert_eq!(texts(&first), ["array", "volume/1", "volume/2", "volume/3"]);
+    let mut last = next.clone();
+    last.volumes.remove(0);
+    last.volumes[1].bytes += 4096;
+    let second = changes(Some(&next), &last, Generation(9)).expect("few keys");
+    assert_eq!(texts(&second), ["array", "volume/3", "volume/1"]);
+    assert!(second[2].value.is_none());
+    first.into_iter().chain(second).for_each(|change| change.make(&mut keys));
+    let read = Content::of(&keys).expect("it can be read");
+    assert_eq!((&read.description, read.last), (&last, Generation(9)));
+    // More than a transaction takes.
+    (0..127).for_each(|_| with_volume(&mut last));
+    let refused = changes(Some(&read.description), &last, Generation(9));
+    assert!(matches!(refused, Err(EntryError::TooLarge { changes: 128, .. })), "{refused:?}");
+}
+
+#[test]
+fn a_key_has_one_text_and_one_that_can_not_be_read_is_named() {
+    let keys = ["array", "device/7", "volume/18446744073709551615", "file-system/3", "record/1", "lease/9"];
+    for text in keys.into_iter().chain(["spare/00000000000000ff"]) {
+        assert_eq!(text.parse::<Key>().map(|key| key.to_string()), Ok(text.to_string()));
+    }
+    for text in ["", "array/", "device/07", "device/65536", "volume/-1", "record/2", "spare/ff", "lease", "x/1"] {
+        assert_eq!(text.parse::<Key>(), Err(EntryError::UnknownKey { key: text.into() }));
+    }
+    let mut keys = Keys::new();
+    Content::new(description(), Generation(7)).changes().expect("few").into_iter().for_each(|it| it.make(&mut keys));
+    let strange = |text: &str, change: &dyn Fn(&str) -> Option<String>| {
+        let mut keys = keys.clone();
+        let value = String::from_utf8(keys.remove(text).expect("there").to_vec()).expect("JSON");
+        keys.extend(change(&value).map(|value| (text.to_string(), value.into())));
+        Content::of(&keys).expect_err("it is strange").to_string()
+    };
+    let more = |value: &str| Some(value.replace("\"domain\"", "\"rack\":1,\"domain\""));
+    assert!(strange("device/1", &more).contains("device/1"));
+    assert!(strange("device/1", &|value| Some(value.replace("\"id\":1", "\"id\":2"))).contains("device/2"));
+    assert!(strange("device/1", &|value| Some(value.replace("\"schema\":2", "\"schema\":99"))).contains("99"));
+    assert!(strange("array", &|_| None).contains("no key array"));
+}
+
+#[test]
+fn a_change_is_answered_when_it_is_durable_and_the_next_leader_has_it() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.replace(with_volume), Ok(Reply::Replaced));
+    assert_eq!(world.answer(take(1)), Ok(Reply::Taken(Generation(101))));
+    assert_eq!(world.answer(take(2)), Ok(Reply::Taken(Generation(102))));
+    assert_eq!(world.answer(take(1)), Ok(Reply::Taken(Generation(101))), "it was repeated");
+    let end = Request::ExpireOne { host: Generation(101), length: Duration::ZERO };
+    world.pass(STEP);
+    assert!(matches!(world.answer(end), Ok(Reply::Ended(LeaseEnd::Ended(_)))));
+    let before = world.describe();
+    world.change_leader();
+    assert_eq!((world.describe(), world.leases()), (before.clone(), (vec![102], vec![101])));
+    assert_eq!(world.answer(renew(101)), Err(Refused::LeaseLost(Generation(101))));
+    assert_eq!(world.answer(take(3)), Ok(Reply::Taken(Generation(103))));
+    assert_eq!(world.answer(Request::Forget { gone: vec![Generation(101)] }), Ok(Reply::Done));
+    assert_eq!(world.leases(), (vec![102, 103], vec![]));
+    // What is not durable is not told, and what can't be written any more is lost.
+    let former = world.leader();
+    world.cut = Some(former);
+    let asked = [replacement(&before, with_volume), take(4), Request::Describe, renew(999)];
+    let asked = asked.map(|request| world.ask(former, request));
+    let renewed = world.ask(former, renew(102));
+    assert_eq!(world.answers.remove(&renewed), Some(Ok(Reply::Renewed { is_asked_to_end: false })));
+    world.pass(Duration::from_secs(3));
+    assert!(world.answers.is_empty(), "{:?}", world.answers);
+    world.cut = None;
+    world.pass(STEP);
+    assert!(asked.iter().all(|asked| world.answers.remove(asked) == Some(Err(Refused::NotLeading))));
+    assert_eq!((world.describe(), world.leases().0), (before, vec![102, 103]));
+}
+
+#[test]
+fn a_new_leader_expires_no_host_for_being_unheard() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(10));
+    for nonce in 0..2 {
+        world.answer(take(nonce)).expect("taken");
+    }
+    world.pass(LEASE / 2);
+    assert_eq!(world.answer(renew(101)), Ok(Reply::Renewed { is_asked_to_end: false }));
+    world.change_leader();
+    world.pass(LEASE * 9 / 10);
+    let expire = || Request::Expire { by: Generation(101), length: LEASE };
+    let gone = |outcome| match outcome {
+        Ok(Reply::Expired(expired)) => expired.gone,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(gone(world.answer(expire())), []);
+    world.answer(Request::AskToEnd { host: Generation(101) }).expect("it is there");
+    assert_eq!(world.answer(renew(101)), Ok(Reply::Renewed { is_asked_to_end: true }));
+    world.pass(LEASE / 2);
+    assert_eq!(gone(world.answer(expire())), [Generation(102)]);
+}
+
+#[test]
+fn a_change_that_is_too_large_or_contradicts_itself_is_refused() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(10));
+    let many = |next: &mut ArrayDescription| (0..127).for_each(|_| with_volume(next));
+    assert!(matches!(world.replace(many), Err(Refused::Entries(EntryError::TooLarge { .. }))));
+    let twice = |next: &mut ArrayDescription| next.volumes = vec![volume(0), volume(0)];
+    assert!(matches!(world.replace(twice), Err(Refused::Invalid(_))));
+    let nowhere = |next: &mut ArrayDescription| {
+        with_volume(next);
+        next.devices.push(DeviceEntry::new(9, 1 << 30));
+        next.volumes[0].devices[1] = 9;
+    };
+    assert!(matches!(world.replace(nowhere), Err(Refused::Monitor(_))), "the monitor has no such device");
+    let stale = replacement(&description(), with_volume);
+    assert_eq!(world.replace(with_volume), Ok(Reply::Replaced));
+    assert_eq!(world.answer(stale), Ok(Reply::Superseded));
+    // Leases of any number end, in several writes.
+    for nonce in 0..300 {
+        world.answer(take(nonce)).expect("taken");
+    }
+    world.pass(LEASE * 2);
+    world.answer(renew(101)).expect("it has a lease");
+    let expire = Request::Expire { by: Generation(101), length: LEASE };
+    let Ok(Reply::Expired(expired)) = world.answer(expire) else { panic!("it has a lease") };
+    assert_eq!((expired.gone.len(), world.leases().0), (299, vec![101]));
+}
+
+#[test]
+fn a_candidate_that_can_not_read_the_registry_leaves_it_to_others() {
+    let mut world = World::new();
+    world.keys.insert("later/1".into(), Bytes::new());
+    world.pass(Duration::from_secs(10));
+    assert!((0..2).all(|of| world.registrars[of].leads().is_none()) && world.head.term > 2);
+    assert!(world.registrars.iter().any(|it| it.unusable().is_some_and(|why| why.to_string().contains("later/1"))));
+    assert!(matches!(world.ask(0, Request::Describe), asked if world.answers[&asked] == Err(Refused::NotLeading)));
+    world.keys.remove("later/1");
+    world.pass(Duration::from_secs(10));
+    world.leader();
 }

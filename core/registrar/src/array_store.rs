@@ -1,0 +1,333 @@
+//! The description of the array and the leases of hosts at the registrar that leads, for one term. It reads them from the registry when it
+//! begins, and is their only owner: what changes is written before it is told.
+//!
+//! Requests wait in a queue. A *round* takes all that wait, carries them out one after the other in memory, and writes what has changed with
+//! as few writes of the leader as possible, mostly one. If nothing has changed, it is a question to the candidate instead. When that is done,
+//! all requests of the round are answered: changes are durable then, and reads are current, because the write or the question began after
+//! they had arrived. Then the next round begins.
+//!
+//! - A renewal costs no write. It is answered at once if it finds a lease that is not over, and the leader may grant leases to devices. So it
+//!   is at most the doubt of a leader later than the win of another one, and a new leader takes each lease as renewed after that doubt. A
+//!   renewal that finds no lease goes through a round: an earlier leader does not know of later ones.
+//! - A write that is lost leads to no answer but [`Refused::NotLeading`], and to the end of what is in memory here.
+//! - The monitor is told of a volume before that is written, and forgets one after that is written.
+
+use crate::entries::{Change, Content, Key, LeaseEntry, array_change, changes, divide, lease_change, sort};
+use crate::requests::{HostLease, Outcome, REPORT_BYTES_MAX, ROLE_BYTES_MAX, Refused, Reply, Request, RequestId};
+use braid_base::{Generation, Time, VolumeId, limits::HOSTS_MAX};
+use braid_description::{ArrayDescription, DescriptionError, VolumeState, describe_widest};
+use braid_host_leases::{Heartbeat, Lease, LeaseTable, LeaseTime, Version, Write};
+use braid_layout::VolumeDescription;
+use braid_leadership::times::longer;
+use braid_leadership::{Head, QuestionId, WriteId};
+use braid_machine::{ControlOutcome, ControlRequest};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// So many requests wait at most.
+const WAITING_MAX: usize = 1_024;
+/// So many leases there are at most, those included that are over and not forgotten.
+const LEASES_MAX: usize = 4 * HOSTS_MAX;
+
+/// The volumes that the monitor must know.
+pub(crate) type Volumes = BTreeMap<VolumeId, VolumeDescription>;
+
+/// Tells the monitor something.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(ControlRequest) -> ControlOutcome;
+
+#[derive(Clone, Debug)]
+pub(crate) struct ArrayStore {
+    /// Names the term in times of leases.
+    term: String,
+    description: ArrayDescription,
+    table: LeaseTable<Bytes>,
+    /// What is kept of each lease of the table.
+    leases: BTreeMap<Generation, LeaseEntry>,
+    /// What the monitor has been told.
+    volumes: Volumes,
+    waiting: VecDeque<(RequestId, Request)>,
+    round: Option<Round>,
+    /// A write was refused: what is in memory here will not be in the registry.
+    is_closed: bool,
+}
+
+/// What the candidate is to do for a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Write(WriteId),
+    Question(QuestionId),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Round {
+    /// What is still to be written, in this order.
+    parts: VecDeque<Vec<Change>>,
+    /// The number of the write or the question under way.
+    asked: Option<u64>,
+    answers: Vec<(RequestId, Outcome)>,
+    /// The monitor may have been told of volumes.
+    is_about_volumes: bool,
+}
+
+/// What the requests of a round change.
+#[derive(Default)]
+struct Changed {
+    keys: BTreeMap<Key, Change>,
+    /// The generations or the description without its lists.
+    array: bool,
+    /// The description is replaced. That is one transaction, so there is one replacement in a round.
+    description: bool,
+    /// The monitor may have been told of volumes.
+    volumes: bool,
+}
+
+impl ArrayStore {
+    /// That of a term that begins. Until now, former leaders may have renewed leases, and for their doubt they still may.
+    pub fn new(now: Time, head: &Head, content: Content, doubt: Duration) -> Result<ArrayStore, DescriptionError> {
+        let Content { description, last, leases } = content;
+        let (term, volumes) = (format!("{:032x}", head.nonce.0), volumes_of(&description)?);
+        let mut table = LeaseTable::new(last);
+        let renewed = LeaseTime { boot: term.clone(), elapsed: now.after(longer(doubt)).since(Time(0)) };
+        for (host, LeaseEntry { is_over, .. }) in &leases {
+            let heartbeat = Heartbeat { renewed: Some(renewed.clone()), confirmed: Version(0), report: Bytes::new() };
+            table.insert(*host, Lease { is_over: *is_over, is_renewed: false, heartbeat }, None);
+        }
+        let (waiting, round, is_closed) = (VecDeque::new(), None, false);
+        Ok(ArrayStore { term, description, table, leases, volumes, waiting, round, is_closed })
+    }
+
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
+    }
+
+    pub fn last_generation(&self) -> Generation {
+        self.table.last()
+    }
+
+    /// Takes a request. Returns the answer if there is one already.
+    pub fn take(&mut self, now: Time, may_grant: bool, id: RequestId, request: Request) -> Option<Outcome> {
+        if may_grant && let Request::Renew { host, confirmed, report } = &request {
+            let renewed = self.renew(&self.time(now), *host, *confirmed, report);
+            if let Ok(reply) = renewed {
+                return Some(Ok(reply));
+            }
+        }
+        if self.is_closed {
+            return Some(Err(Refused::NotLeading));
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return Some(Err(Refused::Busy));
+        }
+        self.waiting.push_back((id, request));
+        None
+    }
+
+    /// Begins the next round, or the next write of this one, if none is under way. `number` names it. `tell` tells the monitor something.
+    pub fn begin(&mut self, now: Time, number: u64, tell: Tell) -> Option<Ask> {
+        if self.round.is_none() && !self.waiting.is_empty() {
+            self.round = Some(self.carry_out(now, tell));
+        }
+        let round = self.round.as_mut().filter(|round| round.asked.is_none())?;
+        round.asked = Some(number);
+        Some(if round.parts.is_empty() { Ask::Question(QuestionId(number)) } else { Ask::Write(WriteId(number)) })
+    }
+
+    /// What this write puts into the registry.
+    pub fn written_by(&self, WriteId(id): WriteId) -> Option<&[Change]> {
+        let round = self.round.as_ref().filter(|round| round.asked == Some(id))?;
+        Some(round.parts.front()?)
+    }
+
+    /// The write or the question of this number is done. Returns the answers that are due.
+    pub fn on_done(&mut self, id: u64, tell: Tell) -> Vec<(RequestId, Outcome)> {
+        let Some(mut round) = self.round.take_if(|round| round.asked == Some(id)) else { return Vec::new() };
+        round.parts.pop_front();
+        if !round.parts.is_empty() {
+            round.asked = None;
+            self.round = Some(round);
+            return Vec::new();
+        }
+        if round.is_about_volumes {
+            let there = volumes_of(&self.description).expect("it was looked at before");
+            let _ = self.adopt(&there, tell);
+            for volume in self.volumes.keys().filter(|volume| !there.contains_key(volume)) {
+                let _ = tell(ControlRequest::DropVolume { volume: *volume });
+            }
+            self.volumes = there;
+        }
+        let _ = tell(ControlRequest::NoteGenerations { last: self.table.last() });
+        round.answers
+    }
+
+    /// The write or the question of this number was refused. Returns the answers to all requests that this concerns.
+    pub fn on_refused(&mut self, id: u64) -> Vec<(RequestId, Outcome)> {
+        let Some(round) = self.round.take_if(|round| round.asked == Some(id)) else { return Vec::new() };
+        if !round.parts.is_empty() {
+            self.is_closed = true;
+        }
+        let waiting = if self.is_closed { std::mem::take(&mut self.waiting) } else { VecDeque::new() };
+        unanswered(round, waiting)
+    }
+
+    /// The term is over. Returns the answers to all requests.
+    pub fn end(self) -> Vec<(RequestId, Outcome)> {
+        unanswered(self.round.unwrap_or_default(), self.waiting)
+    }
+
+    /// Carries out what waits, in memory.
+    fn carry_out(&mut self, now: Time, tell: Tell) -> Round {
+        let (now, mut changed, mut answers) = (self.time(now), Changed::default(), Vec::new());
+        while let Some((id, request)) = self.waiting.pop_front() {
+            if changed.description && matches!(request, Request::Replace { .. }) {
+                self.waiting.push_front((id, request));
+                break;
+            }
+            answers.push((id, self.apply(&now, request, &mut changed, tell)));
+        }
+        if changed.array {
+            let change = array_change(&self.description, self.table.last()).expect("it has no paths");
+            changed.keys.insert(change.key, change);
+        }
+        Round { parts: divide(changed.keys), asked: None, answers, is_about_volumes: changed.volumes }
+    }
+
+    fn apply(&mut self, now: &LeaseTime, request: Request, changed: &mut Changed, tell: Tell) -> Outcome {
+        let (writes, reply) = match request {
+            Request::Describe => return Ok(Reply::Description(Box::new(self.description.clone()))),
+            Request::Replace { after, .. } if after != self.description.revision => return Ok(Reply::Superseded),
+            Request::Replace { next, .. } => return self.replace(*next, changed, tell),
+            Request::Take { nonce, role, report } => return self.give(now, (nonce, role, report), changed),
+            Request::Renew { host, confirmed, report } => return self.renew(now, host, confirmed, &report),
+            Request::Hosts { length } => return Ok(Reply::Hosts(self.hosts(now, length))),
+            Request::AskToEnd { host } => {
+                self.table.require(host)?;
+                self.leases.get_mut(&host).expect("a lease of the table").is_asked_to_end = true;
+                (vec![Write::Lease(host)], Reply::Done)
+            }
+            Request::Release { host } => (self.table.release(host).to_vec(), Reply::Done),
+            Request::Expire { by, length } => {
+                let (expired, writes) = self.table.expire(by, now, length)?;
+                (writes, Reply::Expired(expired))
+            }
+            Request::ExpireOne { host, .. } if host > self.table.last() => return Err(Refused::LeaseLost(host)),
+            Request::ExpireOne { host, length } => {
+                let (end, writes) = self.table.expire_one(host, now, length);
+                (writes, Reply::Ended(end))
+            }
+            Request::Forget { gone } => match gone.iter().find(|host| self.table.require(**host).is_ok()) {
+                Some(host) => return Err(Refused::Invalid(format!("the lease of host {} is not over", host.0))),
+                None => (self.table.forget(&gone), Reply::Done),
+            },
+        };
+        self.record(writes, changed);
+        Ok(reply)
+    }
+
+    fn replace(&mut self, mut next: ArrayDescription, changed: &mut Changed, tell: Tell) -> Outcome {
+        let before = &self.description;
+        if next.array != before.array || next.revision != before.revision + 1 {
+            return Err(Refused::Invalid("it is not the next description of this array".into()));
+        }
+        next.check().map_err(Refused::Invalid)?;
+        sort(&mut next);
+        let changes = changes(Some(before), &next, self.table.last())?;
+        changed.volumes = true;
+        self.adopt(&volumes_of(&next)?, tell).map_err(Refused::Monitor)?;
+        self.description = next;
+        changed.keys.extend(changes.into_iter().map(|change| (change.key, change)));
+        (changed.array, changed.description) = (true, true);
+        Ok(Reply::Replaced)
+    }
+
+    /// Tells the monitor of these volumes, as far as it has not been told.
+    fn adopt(&mut self, volumes: &Volumes, tell: Tell) -> ControlOutcome {
+        for (id, volume) in volumes {
+            if self.volumes.get(id) != Some(volume) {
+                tell(ControlRequest::AdoptVolume { volume: volume.clone() })?;
+                self.volumes.insert(*id, volume.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a generation.
+    fn give(&mut self, now: &LeaseTime, (nonce, role, report): (u64, String, Bytes), changed: &mut Changed) -> Outcome {
+        if let Some((host, _)) = self.leases.iter().find(|(_, lease)| lease.nonce == nonce) {
+            let host = *host;
+            return self.renew(now, host, Version(0), &report).map(|_| Reply::Taken(host));
+        }
+        if role.len() > ROLE_BYTES_MAX || report.len() > REPORT_BYTES_MAX {
+            return Err(Refused::Invalid("a role or a report that is too long".into()));
+        }
+        if self.leases.len() >= LEASES_MAX {
+            return Err(Refused::Busy);
+        }
+        let (host, writes) = self.table.take(now, report).ok_or(Refused::GenerationsExhausted)?;
+        self.leases.insert(host, LeaseEntry { role, nonce, is_over: false, is_asked_to_end: false });
+        self.record(writes, changed);
+        Ok(Reply::Taken(host))
+    }
+
+    fn renew(&mut self, now: &LeaseTime, host: Generation, confirmed: Version, report: &Bytes) -> Outcome {
+        if report.len() > REPORT_BYTES_MAX {
+            return Err(Refused::Invalid("a report that is too long".into()));
+        }
+        let heartbeat = Heartbeat { renewed: Some(now.clone()), confirmed, report: report.clone() };
+        self.table.renew(host, heartbeat)?;
+        Ok(Reply::Renewed { is_asked_to_end: self.leases[&host].is_asked_to_end })
+    }
+
+    fn hosts(&self, now: &LeaseTime, length: Duration) -> Vec<HostLease> {
+        let seen = |(host, lease): (Generation, &Lease<Bytes>)| HostLease {
+            host,
+            role: self.leases[&host].role.clone(),
+            is_live: self.table.is_live(host, now, length),
+            is_over: lease.is_over,
+            is_renewed: lease.is_renewed,
+            silent: self.table.silent(host, now),
+            confirmed: lease.heartbeat.confirmed,
+            report: lease.heartbeat.report.clone(),
+        };
+        self.table.leases().map(seen).collect()
+    }
+
+    /// What these writes of a transition of the table change in the registry. Heartbeats are in memory alone.
+    fn record(&mut self, writes: impl IntoIterator<Item = Write>, changed: &mut Changed) {
+        for write in writes {
+            let change = match write {
+                Write::Counter(_) => {
+                    changed.array = true;
+                    continue;
+                }
+                Write::Lease(host) => {
+                    let entry = self.leases.get_mut(&host).expect("a lease of the table");
+                    entry.is_over = self.table.require(host).is_err();
+                    lease_change(host, entry).expect("it has no paths")
+                }
+                Write::RemoveLease(host) if self.leases.remove(&host).is_some() => {
+                    Change { key: Key::Lease(host), value: None }
+                }
+                Write::RemoveLease(_) | Write::Heartbeat(_) | Write::RemoveHeartbeat(_) => continue,
+            };
+            changed.keys.insert(change.key, change);
+        }
+    }
+
+    /// The time of leases: the clock of this leader, in this term.
+    fn time(&self, now: Time) -> LeaseTime {
+        LeaseTime { boot: self.term.clone(), elapsed: now.since(Time(0)) }
+    }
+}
+
+/// The volumes of a description that may have content, each with all devices on which it may have some.
+fn volumes_of(description: &ArrayDescription) -> Result<Volumes, DescriptionError> {
+    let there = description.volumes.iter().filter(|entry| entry.state != VolumeState::Deleting);
+    there.map(|entry| Ok((VolumeId(entry.id), describe_widest(entry)?))).collect()
+}
+
+/// The answers to requests of which nothing definite is known.
+fn unanswered(round: Round, waiting: VecDeque<(RequestId, Request)>) -> Vec<(RequestId, Outcome)> {
+    let all = round.answers.into_iter().map(|(id, _)| id).chain(waiting.into_iter().map(|(id, _)| id));
+    all.map(|id| (id, Err(Refused::NotLeading))).collect()
+}
