@@ -54,7 +54,6 @@ impl World {
         let mut keys = Keys::new();
         let first = Content::new(description(), Generation(100)).changes().expect("few keys");
         first.into_iter().for_each(|change| change.make(&mut keys));
-        (0..2).for_each(|copy| Change { key: Key::Record(copy), value: Some(Bytes::new()) }.make(&mut keys));
         let (head, told, answers) = (Head::first(ids.into_iter().collect()), Vec::new(), BTreeMap::new());
         World { now, registrars, head, keys, cut: None, told, answers, asked: 0 }
     }

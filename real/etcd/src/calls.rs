@@ -1,10 +1,8 @@
 //! The calls of one registrar, each in a task of its own. Every call is answered, in any order, at the latest after its time.
 
-use crate::registry::record_key;
-use crate::{Change, Registry, RegistryError, Swapped};
-use braid_leadership::{Answer, CallId, CandidateId, Message};
-use braid_registrar::{CopyWrite, Found, Input, Outgoing};
-use bytes::Bytes;
+use crate::{Registry, RegistryError, Swapped};
+use braid_leadership::{Answer, CallId};
+use braid_registrar::{Found, Input, Outgoing};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tracing::debug;
@@ -22,13 +20,12 @@ impl Calls {
         (Calls { registry, answers }, received)
     }
 
-    /// Makes a call. What is to be said to another candidate is returned.
-    pub fn make(&self, call: Outgoing) -> Option<(CandidateId, Message)> {
+    /// Makes a call. What is to be said to another candidate, or to a process, is returned.
+    pub fn make(&self, call: Outgoing) -> Option<Outgoing> {
         let registry = self.registry.clone();
         match call {
             Outgoing::Read { call } => self.answer(call, async move { registry.head().await.map(Answer::Head) }),
-            Outgoing::Swap { call, expected, head, write } => self.answer(call, async move {
-                let changes: Vec<_> = write.into_iter().map(put).collect();
+            Outgoing::Swap { call, expected, head, changes } => self.answer(call, async move {
                 Ok(match registry.swap(&expected, &head, &changes).await? {
                     Swapped::Done => Answer::Swapped,
                     Swapped::Differs(Some(found)) => Answer::Differs(found),
@@ -36,14 +33,14 @@ impl Calls {
                     Swapped::Differs(None) => Answer::Failed,
                 })
             }),
-            Outgoing::ReadRecord { read } => self.spawn(async move {
-                let found = registry.record().await.unwrap_or_else(|error| {
+            Outgoing::ReadAll { read } => self.spawn(async move {
+                let (head, keys) = registry.read_all().await.unwrap_or_else(|error| {
                     debug!("{error}");
-                    None
+                    Default::default()
                 });
-                Input::Record { read, found }
+                Input::Found { read, found: head.map(|head| Found { head, keys }) }
             }),
-            Outgoing::Send { to, message } => return Some((to, message)),
+            other @ (Outgoing::Send { .. } | Outgoing::Reply { .. }) => return Some(other),
         }
         None
     }
@@ -64,19 +61,5 @@ impl Calls {
             // Without a receiver, the registrar has ended.
             let _ = answers.send(called.await);
         });
-    }
-}
-
-fn put(CopyWrite { copy, bytes }: CopyWrite) -> Change {
-    Change::Put { key: record_key(copy), value: bytes.into() }
-}
-
-impl Registry {
-    /// `head`, and both copies of the record; none if there is no `head`.
-    async fn record(&self) -> Result<Option<Found>, RegistryError> {
-        let (head, mut keys) = self.read_all().await?;
-        let mut copy = |copy| keys.remove(&record_key(copy)).map(Bytes::from);
-        let copies = [copy(0), copy(1)];
-        Ok(head.map(|head| Found { head, copies }))
     }
 }

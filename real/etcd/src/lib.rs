@@ -24,4 +24,4 @@ mod messages;
 mod registry;
 
 pub use calls::Calls;
-pub use registry::{Change, Registry, RegistryError, Swapped};
+pub use registry::{Registry, RegistryError, Swapped};

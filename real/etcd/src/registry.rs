@@ -9,9 +9,9 @@ use crate::messages::{
 use braid_base::ArrayId;
 use braid_leadership::Head;
 use braid_leadership::times::PATIENCE;
+use braid_registrar::{Change, Content, EntryError, Keys};
 use http::uri::PathAndQuery;
 use prost::Message;
-use std::collections::BTreeMap;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
@@ -23,19 +23,6 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub struct Registry {
     members: Members,
     prefix: String,
-}
-
-/// What a swap does beside `head`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// The key, without the prefix, has this value then.
-    Put {
-        key: String,
-        value: Vec<u8>,
-    },
-    Delete {
-        key: String,
-    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +43,8 @@ pub enum RegistryError {
     Refused { endpoint: String, why: String },
     #[error("the key {key} in etcd was not written by Braid: {why}")]
     Strange { key: &'static str, why: String },
-}
-
-/// The key of a copy of the monitor's record.
-pub(crate) fn record_key(copy: usize) -> String {
-    format!("record/{copy}")
+    #[error(transparent)]
+    Entries(#[from] EntryError),
 }
 
 impl Registry {
@@ -69,10 +53,9 @@ impl Registry {
         Ok(Registry { members: Members::new(endpoints, PATIENCE)?, prefix: format!("/braid/{array}/") })
     }
 
-    /// Makes `head`, empty copies of the monitor's record, and other keys. False if there is a `head` already.
-    pub async fn create(&self, head: &Head, changes: &[Change]) -> Result<bool, RegistryError> {
-        let empty = |copy| Change::Put { key: record_key(copy), value: Vec::new() };
-        let changes = [&[empty(0), empty(1)], changes].concat();
+    /// Makes `head`, and the keys of an array with this content, whose monitor has recorded nothing. False if there is a `head` already.
+    pub async fn create(&self, head: &Head, content: &Content) -> Result<bool, RegistryError> {
+        let changes = content.changes()?;
         let nothing = Compare { target: Compare::CREATED, key: self.key("head"), compared: Some(Compared::Created(0)) };
         Ok(self.transact(nothing, head, &changes).await?.succeeded)
     }
@@ -83,14 +66,15 @@ impl Registry {
         found.kvs.first().map(|found| head_value::decode(&found.value)).transpose()
     }
 
-    /// `head`, and the values of all other keys, without the prefix, as they were at one moment.
-    pub async fn read_all(&self) -> Result<(Option<Head>, BTreeMap<String, Vec<u8>>), RegistryError> {
+    /// `head`, and the values of all other keys, without the prefix, as they were at one moment. What they say, a registrar finds out: if it
+    /// can't read one, it leaves the array to another one.
+    pub async fn read_all(&self) -> Result<(Option<Head>, Keys), RegistryError> {
         let key = self.key("");
         // The first key that does not begin with the prefix, which ends with a slash.
         let range_end = [&key[..key.len() - 1], b"0"].concat();
         let found: RangeResponse = self.call(RANGE, RangeRequest { key, range_end }).await?;
         let name = |found: &KeyValue| String::from_utf8_lossy(&found.key[self.prefix.len()..]).into_owned();
-        let mut keys: BTreeMap<_, _> = found.kvs.into_iter().map(|found| (name(&found), found.value)).collect();
+        let mut keys: Keys = found.kvs.into_iter().map(|found| (name(&found), found.value.into())).collect();
         let head = keys.remove("head").map(|value| head_value::decode(&value)).transpose()?;
         Ok((head, keys))
     }
@@ -113,9 +97,9 @@ impl Registry {
     /// Otherwise, reads `head`.
     async fn transact(&self, compare: Compare, head: &Head, changes: &[Change]) -> Result<TxnResponse, RegistryError> {
         let put = |key: &str, value| Operation::Put(PutRequest { key: self.key(key), value });
-        let change = |change: &Change| match change {
-            Change::Put { key, value } => put(key, value.clone()),
-            Change::Delete { key } => Operation::Delete(DeleteRangeRequest { key: self.key(key) }),
+        let change = |Change { key, value }: &Change| match value {
+            Some(value) => put(&key.to_string(), value.to_vec()),
+            None => Operation::Delete(DeleteRangeRequest { key: self.key(&key.to_string()) }),
         };
         let operations = [put("head", head_value::encode(head))].into_iter().chain(changes.iter().map(change));
         let read = Operation::Range(RangeRequest { key: self.key("head"), range_end: Vec::new() });

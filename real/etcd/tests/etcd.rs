@@ -2,11 +2,15 @@
 
 use braid_base::limits::Settings;
 use braid_base::{ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, Level, NodeId, Now, Rng, Time};
-use braid_etcd::{Calls, Change, Registry, Swapped};
+use braid_description::{ArrayDescription, Creation, DeviceEntry};
+use braid_etcd::{Calls, Registry, Swapped};
+use braid_host_leases::Version;
 use braid_leadership::{CandidateId, Head};
 use braid_machine::{Effect, Input as MonitorInput, MonitorEffects};
 use braid_membership::MonitorConfig;
-use braid_registrar::{Input, Registrar};
+use braid_registrar::{
+    Change, Content, Input, Key, Keys, Outcome, Outgoing, Refused, Registrar, Reply, Request, RequestId,
+};
 use braid_wire::{Message, MonitorCommand, MonitorReply, MonitorRequest};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::time::{ClockId, clock_gettime};
@@ -126,6 +130,8 @@ async fn wait_until(mut so: impl AsyncFnMut() -> bool) {
 /// What a registrar is told by its test and by the others.
 enum Told {
     Input(Input),
+    /// A request, to be answered.
+    Ask(Request, UnboundedSender<Outcome>),
     /// How it is, to be answered.
     Look(UnboundedSender<View>),
     /// Ends without a word to others.
@@ -157,6 +163,12 @@ impl Running {
     async fn view(&self) -> View {
         let (asked, mut answer) = unbounded_channel();
         self.tell(Told::Look(asked));
+        timeout(LONG, answer.recv()).await.expect("in time").expect("it runs")
+    }
+
+    async fn ask(&self, request: Request) -> Outcome {
+        let (asked, mut answer) = unbounded_channel();
+        self.tell(Told::Ask(request, asked));
         timeout(LONG, answer.recv()).await.expect("in time").expect("it runs")
     }
 
@@ -233,12 +245,12 @@ async fn run(
     let config = MonitorConfig {
         array: ARRAY,
         devices: (0..3).map(DeviceId).collect(),
-        last_generation: Generation(100),
+        last_generation: Generation(0),
         term: None,
         settings: Settings::default(),
     };
     let mut registrar = Registrar::new(now(), id, config, nonces, None);
-    let mut leases = 0;
+    let (mut leases, mut askers) = (0, BTreeMap::new());
     let mut devices = tokio::time::interval(Duration::from_millis(500));
     loop {
         let due = registrar.deadline().map_or(LONG, |due| due.since(now()));
@@ -248,6 +260,11 @@ async fn run(
             Some(answer) = answers.recv() => vec![answer],
             told = heard.recv() => match told {
                 Some(Told::Input(input)) => vec![input],
+                Some(Told::Ask(request, asker)) => {
+                    let id = RequestId(now().0);
+                    askers.insert(id, asker);
+                    vec![Input::Request { id, request }]
+                }
                 Some(Told::Look(asked)) => {
                     let leads = registrar.leads();
                     let fence = leads.map(|(_, monitor)| monitor.membership().fence.clone());
@@ -268,8 +285,16 @@ async fn run(
             let clock = Clock(now().0);
             let outgoing = registrar.step(Now { time: now(), clock }, input, &mut out);
             registrar.invariants();
-            for (to, message) in outgoing.into_iter().filter_map(|call| calls.make(call)) {
-                let _ = others[usize::from(to.0)].send(Told::Input(Input::Message { from: id, message }));
+            for other in outgoing.into_iter().filter_map(|call| calls.make(call)) {
+                match other {
+                    Outgoing::Send { to, message } => {
+                        let _ = others[usize::from(to.0)].send(Told::Input(Input::Message { from: id, message }));
+                    }
+                    Outgoing::Reply { id, outcome } => {
+                        let _ = askers.remove(&id).expect("it was asked").send(outcome);
+                    }
+                    call => panic!("it is made: {call:?}"),
+                }
             }
             let is_lease = |effect: &Effect<_, _>| {
                 let Effect::Send { message: Message::MonitorAnswer(answer), .. } = effect else { return false };
@@ -289,8 +314,21 @@ async fn leader_of(registrars: Vec<Running>) -> (Running, Running, Head) {
     (leader, heir, head)
 }
 
-fn empty_record() -> BTreeMap<String, Vec<u8>> {
-    [0, 1].map(|copy| (format!("record/{copy}"), Vec::new())).into()
+fn content() -> Content {
+    let devices = (0..3).map(|id| DeviceEntry::new(id, 1 << 30)).collect();
+    Content::new(ArrayDescription::new(ARRAY, devices, Creation::default()), Generation(100))
+}
+
+/// The keys of the array when nothing has changed.
+fn new_keys() -> Keys {
+    let mut keys = Keys::new();
+    let changes = content().changes().expect("few keys");
+    changes.into_iter().for_each(|change| change.make(&mut keys));
+    keys
+}
+
+fn lease(value: Option<&'static str>) -> Change {
+    Change { key: Key::Lease(Generation(1)), value: value.map(Into::into) }
 }
 
 fn first(candidates: impl IntoIterator<Item = u16>) -> Head {
@@ -302,27 +340,42 @@ async fn a_head_is_made_once_and_what_is_written_with_a_swap_is_written_with_it_
     let etcd = Etcd::start("swaps", 1).await;
     let registry = etcd.registry();
     let head = first([0]);
-    let entry = |value: &str| Change::Put { key: "device/0".into(), value: value.into() };
     let second = Head { seq: 1, leader: Some(CandidateId(0)), ..head.clone() };
     assert_eq!(registry.swap(&head, &second, &[]).await.expect("answered"), Swapped::Differs(None));
-    assert!(registry.create(&head, &[entry("a")]).await.expect("answered"));
-    assert!(!registry.create(&second, &[entry("b")]).await.expect("answered"));
+    assert!(registry.create(&head, &content()).await.expect("answered"));
+    assert!(!registry.create(&second, &content()).await.expect("answered"));
     assert_eq!(
-        registry.swap(&second, &head, &[entry("c")]).await.expect("answered"),
+        registry.swap(&second, &head, &[lease(Some("c"))]).await.expect("answered"),
         Swapped::Differs(Some(head.clone()))
     );
-    let (found, keys) = registry.read_all().await.expect("answered");
-    assert_eq!((found, keys.len(), &keys["device/0"][..]), (Some(head.clone()), 3, &b"a"[..]));
-    let gone = Change::Delete { key: "device/0".into() };
-    assert_eq!(registry.swap(&head, &second, &[gone]).await.expect("answered"), Swapped::Done);
-    assert_eq!(registry.head().await.expect("answered"), Some(second.clone()));
-    assert_eq!(registry.read_all().await.expect("answered"), (Some(second), empty_record()));
+    assert_eq!(registry.read_all().await.expect("answered"), (Some(head.clone()), new_keys()));
+    let third = Head { seq: 2, ..second.clone() };
+    assert_eq!(registry.swap(&head, &second, &[lease(Some("a"))]).await.expect("answered"), Swapped::Done);
+    assert_eq!(registry.read_all().await.expect("answered").1["lease/1"], "a");
+    assert_eq!(registry.swap(&second, &third, &[lease(None)]).await.expect("answered"), Swapped::Done);
+    assert_eq!(registry.head().await.expect("answered"), Some(third.clone()));
+    assert_eq!(registry.read_all().await.expect("answered"), (Some(third), new_keys()));
+}
+
+/// As many keys as a transaction takes, and large ones.
+#[tokio::test]
+async fn a_change_that_the_registrar_does_not_refuse_is_one_that_etcd_takes() {
+    let etcd = Etcd::start("large", 1).await;
+    let registry = etcd.registry();
+    let mut large = content();
+    let devices = |count| (0..count).map(|id| DeviceEntry { domain: "d".repeat(11_000), ..DeviceEntry::new(id, 1) });
+    large.description.devices = devices(124).collect();
+    assert!(registry.create(&first(0..1_000), &large).await.expect("etcd takes it"));
+    assert_eq!(registry.read_all().await.expect("answered").1.len(), 127);
+    large.description.devices = devices(125).collect();
+    let refused = registry.create(&first([0]), &large).await.expect_err("too large");
+    assert!(refused.to_string().contains("127"), "{refused}");
 }
 
 #[tokio::test]
 async fn one_monitor_leads_and_the_next_one_goes_on_with_its_record() {
     let etcd = Etcd::start("follows", 1).await;
-    etcd.registry().create(&first([0, 1]), &[]).await.expect("created");
+    etcd.registry().create(&first([0, 1]), &content()).await.expect("created");
     let (leader, heir, head) = leader_of(registrars(&etcd, 2)).await;
     leader.grants().await;
     leader.fence(7).await;
@@ -349,7 +402,7 @@ async fn one_monitor_leads_and_the_next_one_goes_on_with_its_record() {
 #[tokio::test]
 async fn a_leader_survives_the_members_of_etcd() {
     let mut etcd = Etcd::start("members", 3).await;
-    etcd.registry().create(&first([0, 1]), &[]).await.expect("created");
+    etcd.registry().create(&first([0, 1]), &content()).await.expect("created");
     let (leader, heir, head) = leader_of(registrars(&etcd, 2)).await;
     let mut host = 0;
     for index in 0..3 {
@@ -389,7 +442,7 @@ async fn a_leader_survives_the_members_of_etcd() {
 async fn a_late_swap_changes_nothing() {
     let etcd = Etcd::start("late", 3).await;
     let head = first([0]);
-    etcd.registry().create(&head, &[]).await.expect("created");
+    etcd.registry().create(&head, &content()).await.expect("created");
     let seq = |seq: u64| Head { seq, ..head.clone() };
     for round in 0..3 {
         let member = round as usize;
@@ -398,8 +451,7 @@ async fn a_late_swap_changes_nothing() {
         let late = etcd.registry_of(&[member]);
         wait_until(async || late.head().await.is_ok_and(|found| found == Some(present.clone()))).await;
         etcd.stop(member);
-        let stale = Change::Put { key: "last".into(), value: b"late".into() };
-        assert!(late.swap(&present, &seq(2 * round + 1), &[stale]).await.is_err());
+        assert!(late.swap(&present, &seq(2 * round + 1), &[lease(Some("late"))]).await.is_err());
         let others = etcd.registry_of(&others);
         let next = seq(2 * round + 2);
         wait_until(async || match others.swap(&present, &next, &[]).await {
@@ -410,7 +462,7 @@ async fn a_late_swap_changes_nothing() {
         .await;
         etcd.go_on(member);
         wait_until(async || late.head().await.is_ok()).await;
-        assert_eq!(etcd.registry().read_all().await.expect("answered"), (Some(next), empty_record()), "round {round}");
+        assert_eq!(etcd.registry().read_all().await.expect("answered"), (Some(next), new_keys()), "round {round}");
     }
 }
 
@@ -442,10 +494,57 @@ async fn a_connection_that_has_fallen_silent_is_given_up() {
     wait_until(async || registry.head().await.is_ok()).await;
 }
 
+/// Asks the leader of these, as a client does that knows none.
+async fn ask(registrars: &[&Running], request: Request) -> Outcome {
+    loop {
+        for registrar in registrars {
+            match registrar.ask(request.clone()).await {
+                Err(Refused::NotLeading) => sleep(Duration::from_millis(20)).await,
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_next_leader_has_the_description_the_generations_and_the_leases() {
+    let mut etcd = Etcd::start("store", 3).await;
+    etcd.registry().create(&first([0, 1]), &content()).await.expect("created");
+    let (leader, heir, _) = leader_of(registrars(&etcd, 2)).await;
+    let host = |nonce| Request::Take { nonce, role: "host".into(), report: Default::default() };
+    assert_eq!(heir.ask(host(7)).await, Err(Refused::NotLeading));
+    // A member dies meanwhile.
+    etcd.kill(0);
+    for number in 101..104 {
+        assert_eq!(ask(&[&leader], host(number)).await, Ok(Reply::Taken(Generation(number as u32))));
+    }
+    let populate = |next: &mut ArrayDescription| Ok::<_, ()>(next.populated = true);
+    let ((), next) = content().description.changed(populate).expect("it does not fail");
+    let replace = Request::Replace { after: 0, next: Box::new(next.clone()) };
+    assert_eq!(ask(&[&leader], replace.clone()).await, Ok(Reply::Replaced));
+    sleep(Duration::from_millis(20)).await;
+    let end = Request::ExpireOne { host: Generation(102), length: Duration::ZERO };
+    assert!(matches!(ask(&[&leader], end).await, Ok(Reply::Ended(_))));
+    leader.tell(Told::Die);
+    etcd.run(0);
+    heir.wins().await;
+    assert_eq!(ask(&[&heir], Request::Describe).await, Ok(Reply::Description(Box::new(next))));
+    assert_eq!(ask(&[&heir], replace).await, Ok(Reply::Superseded));
+    let Ok(Reply::Hosts(hosts)) = ask(&[&heir], Request::Hosts { length: LONG }).await else { panic!("no hosts") };
+    let hosts: Vec<_> = hosts.into_iter().map(|host| (host.host.0, host.is_over)).collect();
+    assert_eq!(hosts, [(101, false), (102, true), (103, false)]);
+    let (confirmed, report) = (Version(1), Default::default());
+    let renew = |host| Request::Renew { host: Generation(host), confirmed, report: bytes::Bytes::clone(&report) };
+    assert_eq!(ask(&[&heir], renew(102)).await, Err(Refused::LeaseLost(Generation(102))));
+    assert_eq!(ask(&[&heir], renew(103)).await, Ok(Reply::Renewed { is_asked_to_end: false }));
+    assert_eq!(ask(&[&heir], host(103)).await, Ok(Reply::Taken(Generation(103))), "it was repeated");
+    assert_eq!(ask(&[&heir], host(9)).await, Ok(Reply::Taken(Generation(104))));
+}
+
 #[tokio::test]
 async fn candidates_stop_when_etcd_has_gone_back() {
     let mut etcd = Etcd::start("back", 1).await;
-    etcd.registry().create(&first([0, 1]), &[]).await.expect("created");
+    etcd.registry().create(&first([0, 1]), &content()).await.expect("created");
     let (leader, heir, _) = leader_of(registrars(&etcd, 2)).await;
     etcd.kill(0);
     let kept = etcd.folder.join("kept");
