@@ -3,6 +3,7 @@
 use crate::candidates::Candidates;
 use crate::cluster::{ARRAY, Cluster, HostSlot, VOLUME, monitors};
 use crate::cluster::{DeviceNotes, Generations, Observed, Requests};
+use crate::control::store;
 use crate::file_records::FileRecords;
 use crate::options::Options;
 use crate::ownership_history::OwnershipHistory;
@@ -15,6 +16,7 @@ use braid_device::DeviceConfig;
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, is_list_lost};
 use braid_membership::MonitorConfig;
 use braid_metadata::Purpose;
+use braid_registrar::Content;
 use braid_store::{Medium, Store, StoreConfig};
 use braid_world::DiskOptions;
 
@@ -204,7 +206,13 @@ fn monitor_config(cluster: &Cluster) -> MonitorConfig {
 
 /// Adds so many candidates in place of the monitor.
 fn add_candidates(cluster: &mut Cluster, count: u16) {
-    cluster.candidates = Some(Box::new(Candidates::new(count, cluster.options.source("registry"))));
+    let devices = cluster.devices().into_iter().map(|device| (device, None)).collect();
+    let description = store::ready_description(ARRAY, &cluster.volumes(), devices);
+    let (registry, clients) = (cluster.options.source("registry"), cluster.options.source("leader-clients"));
+    let content = Content::new(description, LAST_GENERATION);
+    let mut candidates = Candidates::new(count, &content, registry, clients);
+    candidates.begin(&mut cluster.world);
+    cluster.candidates = Some(Box::new(candidates));
     let nodes = monitors(cluster);
     for node in nodes.iter().copied() {
         let (clock, disk) = (hosts::clock(cluster), Disk::new(DiskOptions::default(), cluster.rng.fork()));
@@ -213,14 +221,12 @@ fn add_candidates(cluster: &mut Cluster, count: u16) {
         cluster.world.watch(node);
     }
     cluster.world.set_group(NodeId::Monitor, nodes);
-    volumes::tell_monitor_of_volume(cluster);
 }
 
 fn restart_candidate(cluster: &mut Cluster, node: NodeId) {
     let local = cluster.world.local(node).expect("the node is in the world").time;
     let machine = new_candidate(cluster, node, local);
     cluster.world.start(node, machine);
-    volumes::tell_monitor_of_volume(cluster);
 }
 
 fn new_candidate(cluster: &mut Cluster, node: NodeId, local: Time) -> Role {

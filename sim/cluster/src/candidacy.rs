@@ -2,7 +2,7 @@
 //! of it. [`crate::candidates`] fetches that after each step.
 
 use crate::prelude::*;
-use braid_machine::{ControlOutcome, ControlRequest, Effect, Effects, Machine, MonitorEffects, OneDisk};
+use braid_machine::{ControlOutcome, Effect, Effects, Machine, MonitorEffects, OneDisk};
 use braid_registrar::{Input, Outgoing, Registrar};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
 
@@ -29,15 +29,6 @@ pub struct Candidacy {
     pub(crate) said: Vec<(u64, Said)>,
 }
 
-/// What a candidate is told beside messages.
-#[derive(Clone, Debug)]
-pub enum Requested {
-    /// By the control plane.
-    Control(ControlRequest),
-    /// By the registry, or by another candidate.
-    Registrar(Box<Input>),
-}
-
 /// What a candidate was asked, or has said.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Said {
@@ -57,23 +48,24 @@ impl Candidacy {
 }
 
 impl Machine for Candidacy {
-    type Request = Requested;
+    type Request = Input;
     type Outcome = ControlOutcome;
     type Disk = OneDisk;
 
-    fn step(&mut self, now: Now, input: braid_machine::Input<Requested>, out: &mut MonitorEffects) {
+    fn step(&mut self, now: Now, input: braid_machine::Input<Input>, out: &mut MonitorEffects) {
         if let braid_machine::Input::Message { from, message: Message::MonitorRequest(asked), .. } = &input
             && let MonitorRequest { command: MonitorCommand::Ownership { ticket, .. }, .. } = asked
         {
             self.said.push((0, Said::Question(*from, *ticket)));
         }
-        let of_control = |request| match request {
-            Requested::Control(request) => request,
-            Requested::Registrar(input) => unreachable!("it is taken out before: {input:?}"),
-        };
         let input = match input {
-            braid_machine::Input::Request { request: Requested::Registrar(input), .. } => *input,
-            input => Input::Monitor(input.convert(of_control, |result| result)),
+            braid_machine::Input::Request { request, .. } => request,
+            braid_machine::Input::Start => Input::Monitor(braid_machine::Input::Start),
+            braid_machine::Input::Wake => Input::Monitor(braid_machine::Input::Wake),
+            braid_machine::Input::Message { to, from, message } => {
+                Input::Monitor(braid_machine::Input::Message { to, from, message })
+            }
+            braid_machine::Input::DiskDone { .. } => unreachable!("its disk is the registry"),
         };
         let term = |registrar: &Registrar| registrar.leads().map(|(head, _)| head.term);
         let (mut effects, before) = (Effects::new(), term(&self.registrar));

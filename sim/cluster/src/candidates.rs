@@ -2,18 +2,23 @@
 //!
 //! They are the machines of `core/registrar`. What is simulated is what is around them: the registry, each one's way to it, the network
 //! between them, and the file with the mark of what each has seen. Nodes send what they have for the monitor to all candidates, and all that
-//! a candidate sends comes from the monitor.
+//! a candidate sends comes from the monitor. The description of the array is in the registry: administrators have it replaced by the leader.
+//! Beside them, other processes ask the leader ([`crate::leader_clients`]).
 //!
 //! The checks here know true time, and when each term was won in the registry. The other checks of the attack apply as with one monitor.
 
 use crate::candidacy::{Candidacy, Said, node_of, number_of};
+use crate::control::administrator_state::Name;
 use crate::failed::{Failed, failed};
+use crate::leader_clients::{Administrator, DescriptionChange, LeaderClients, Sent, TICK, UNANSWERED};
 use crate::prelude::*;
-use crate::role::{Role, RoleRequest};
+use crate::role::{Role, RoleRequest, leader};
+use braid_control_protocol::{Answer as ControlAnswer, Tag};
+use braid_description::ArrayDescription;
 use braid_leadership::times::longer;
 use braid_leadership::{Answer, CandidateId, Head, Mark, Times};
 use braid_membership::MonitorConfig;
-use braid_registrar::{Copies, CopyWrite, Found, Input, Outgoing, Registrar};
+use braid_registrar::{Change, Content, Found, Input, Key, Keys, Outcome, Outgoing, Registrar, Request, RequestId};
 use braid_world::{Arrived, Operation, Registry, RegistryAnswer, RegistryCall, RegistryPath, Verdict};
 
 /// The leases of an array with several candidates are no shorter.
@@ -25,7 +30,13 @@ const TOKENS: u64 = 1 << 61;
 /// The surroundings of the candidates of a run.
 pub(crate) struct Candidates {
     registry: Registry<Head>,
-    copies: Copies,
+    /// The other keys of the registry, as they are with its head.
+    keys: Keys,
+    /// The description of each revision that the registry has had.
+    history: BTreeMap<u64, ArrayDescription>,
+    clients: LeaderClients,
+    /// What the control plane is to be told: the description was replaced, or a command is answered.
+    pub told: Vec<Told>,
     places: Vec<Place>,
     events: BTreeMap<u64, Event>,
     last: u64,
@@ -51,26 +62,92 @@ struct Place {
 
 /// Something that arrives. Answers are for one life of a candidate.
 enum Event {
-    Call { of: (usize, u64), name: Outgoing, call: RegistryCall<Head> },
-    Input { of: (usize, u64), input: Input },
-    Message { to: usize, input: Input },
+    Call {
+        of: (usize, u64),
+        name: Outgoing,
+        call: RegistryCall<Head>,
+    },
+    Input {
+        of: (usize, u64),
+        input: Input,
+    },
+    Message {
+        to: usize,
+        input: Input,
+    },
+    /// The processes that ask the leader do something.
+    Tick,
+    Request {
+        id: u64,
+        request: Request,
+    },
+    Reply {
+        id: u64,
+        outcome: Outcome,
+    },
+    GiveUp {
+        id: u64,
+    },
+}
+
+/// What the control plane is told.
+pub(crate) enum Told {
+    Description(Box<ArrayDescription>),
+    Answer(Name, Tag, ControlAnswer),
 }
 
 impl Candidates {
-    pub fn new(count: u16, mut rng: Rng) -> Candidates {
+    /// `content`: what the registry has first.
+    pub fn new(count: u16, content: &Content, mut rng: Rng, clients: Rng) -> Candidates {
         let ids = (0..count).map(CandidateId).collect();
-        let registry = Registry::new(Head::first(ids), count.into(), rng.fork());
-        let places = (0..count).map(|_| Place::default()).collect();
-        let (events, wins) = (BTreeMap::new(), BTreeMap::new());
+        let mut keys = Keys::new();
+        let changes = content.changes().expect("a new array has few keys");
+        changes.into_iter().for_each(|change| change.make(&mut keys));
         Candidates {
-            registry,
-            copies: [const { Some(Bytes::new()) }; 2],
-            places,
-            events,
+            registry: Registry::new(Head::first(ids), count.into(), rng.fork()),
+            keys,
+            history: [(content.description.revision, content.description.clone())].into(),
+            clients: LeaderClients::new(clients),
+            told: Vec::new(),
+            places: (0..count).map(|_| Place::default()).collect(),
+            events: BTreeMap::new(),
             last: 0,
-            wins,
+            wins: BTreeMap::new(),
             rng,
             failed: None,
+        }
+    }
+
+    /// Processes ask the leader from now on.
+    pub fn begin(&mut self, world: &mut World<Role>) {
+        self.later(world, world.now().after(TICK), Event::Tick);
+    }
+
+    /// The description in the registry.
+    pub fn description(&self) -> &ArrayDescription {
+        self.history.last_key_value().expect("there is one").1
+    }
+
+    /// Has the description changed, by asking for that until it is so.
+    pub fn change(&mut self, change: DescriptionChange) {
+        self.clients.changes.push_back(change);
+    }
+
+    /// True if a change is still to be made.
+    pub fn is_changing(&self) -> bool {
+        !self.clients.changes.is_empty()
+    }
+
+    /// An administrator asks the leader to replace the description.
+    pub fn replace(&mut self, world: &mut World<Role>, next: Box<ArrayDescription>, by: Administrator) {
+        let sent = self.clients.replace(world.now(), next, Some(by));
+        self.later(world, world.now().after(UNANSWERED), Event::GiveUp { id: sent.id });
+        self.send(world, sent);
+    }
+
+    fn send(&mut self, world: &mut World<Role>, Sent { id, request, after }: Sent) {
+        if let Some(after) = after {
+            self.later(world, world.now().after(after), Event::Request { id, request });
         }
     }
 
@@ -94,11 +171,21 @@ impl Candidates {
         (self.registry.outages, self.registry.is_full) = (0, false);
     }
 
+    /// All faults of processes that ask the leader end.
+    pub fn heal_clients(&mut self) {
+        self.clients.has_faults = false;
+    }
+
     /// How many terms there were, and what was said at times when another one had been won.
-    pub fn counts(&self) -> [(&'static str, u64); 3] {
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let ends = self.wins.values().filter(|(_, in_order)| *in_order).count() as u64;
         let late = self.places.iter().map(|place| place.said_late).sum();
-        [("term begun", self.wins.len() as u64), ("term ended in order", ends), ("former leader said something", late)]
+        let own = [
+            ("term begun", self.wins.len() as u64),
+            ("term ended in order", ends),
+            ("former leader said something", late),
+        ];
+        own.into_iter().chain(self.clients.counts.iter().map(|(what, count)| (*what, *count))).collect()
     }
 
     /// The machine of a candidate that starts.
@@ -159,10 +246,16 @@ impl Candidates {
                     }
                     continue;
                 }
+                Outgoing::Reply { id, outcome } => {
+                    if let Some(after) = self.clients.way_back() {
+                        self.later(world, now.after(after), Event::Reply { id: id.0, outcome: outcome.clone() });
+                    }
+                    continue;
+                }
                 Outgoing::Swap { expected, head, .. } => {
                     Operation::Swap { expected: expected.clone(), value: head.clone() }
                 }
-                Outgoing::Read { .. } | Outgoing::ReadRecord { .. } => Operation::Read,
+                Outgoing::Read { .. } | Outgoing::ReadAll { .. } => Operation::Read,
             };
             if let Some((at, call)) = self.registry.send(now, number, operation) {
                 self.later(world, at, Event::Call { of, name, call });
@@ -176,8 +269,9 @@ impl Candidates {
             Event::Call { of, name, call } => match self.registry.arrive(now, call) {
                 Arrived::Later(at, call) => self.later(world, at, Event::Call { of, name, call }),
                 Arrived::Answered(answer, at) => {
-                    if let (RegistryAnswer::Swapped, Outgoing::Swap { expected, head, write, .. }) = (&answer, &name) {
-                        self.swapped(now, expected, head, write.clone());
+                    if let (RegistryAnswer::Swapped, Outgoing::Swap { expected, head, changes, .. }) = (&answer, &name)
+                    {
+                        self.swapped(now, expected, head, changes.clone());
                     }
                     let input = self.answer(name, answer);
                     if let Some(at) = at {
@@ -190,24 +284,56 @@ impl Candidates {
             }
             Event::Input { .. } => {}
             Event::Message { to, input } => tell(world, to, input),
+            Event::Tick => {
+                let truth = self.description().clone();
+                let all = self.clients.tick(now, &truth);
+                all.into_iter().for_each(|sent| self.send(world, sent));
+                self.begin(world);
+            }
+            Event::Request { id, request } => {
+                let leads = leader(world).and_then(|(node, ..)| number_of(node));
+                let to = self.clients.whom(leads, self.places.len());
+                tell(world, to, Input::Request { id: RequestId(id), request });
+            }
+            Event::Reply { id, outcome } => match self.clients.on_reply(now, id, outcome, &self.history) {
+                Ok(told) => self.told.extend(told.map(|(by, tag, answer)| Told::Answer(by, tag, answer))),
+                Err(failure) => drop(self.failed.get_or_insert(failure)),
+            },
+            Event::GiveUp { id } => {
+                let given_up = self.clients.give_up(id);
+                self.told.extend(given_up.map(|(by, tag)| Told::Answer(by, tag, ControlAnswer::Unknown)));
+            }
         }
     }
 
     /// A swap has taken effect.
-    fn swapped(&mut self, now: Time, expected: &Head, head: &Head, write: Option<CopyWrite>) {
+    fn swapped(&mut self, now: Time, expected: &Head, head: &Head, changes: Vec<Change>) {
         if head.term != expected.term {
             self.wins.insert(head.term, (now, expected.leader.is_none()));
         }
-        write.into_iter().for_each(|CopyWrite { copy, bytes }| self.copies[copy] = Some(bytes));
+        let is_of_array = changes.iter().any(|change| change.key == Key::Array);
+        changes.into_iter().for_each(|change| change.make(&mut self.keys));
+        if is_of_array {
+            let next = Content::of(&self.keys).expect("it was written by a registrar").description;
+            let before = self.description().revision;
+            if next.revision > before {
+                self.told.push(Told::Description(Box::new(next.clone())));
+            }
+            if next.revision > before + 1 || next.revision < before {
+                let details = format!("revision {} follows {before}", next.revision);
+                self.failed.get_or_insert(Failed { check: "description-lost", details });
+            }
+            self.history.insert(next.revision, next);
+        }
     }
 
     /// What the candidate hears of a call that has taken effect.
     fn answer(&self, name: Outgoing, answer: RegistryAnswer<Head>) -> Input {
         match (name, answer) {
-            (Outgoing::ReadRecord { read }, RegistryAnswer::Value(head)) => {
-                Input::Record { read, found: Some(Found { head, copies: self.copies.clone() }) }
+            (Outgoing::ReadAll { read }, RegistryAnswer::Value(head)) => {
+                Input::Found { read, found: Some(Found { head, keys: self.keys.clone() }) }
             }
-            (Outgoing::ReadRecord { read }, _) => Input::Record { read, found: None },
+            (Outgoing::ReadAll { read }, _) => Input::Found { read, found: None },
             (Outgoing::Read { call } | Outgoing::Swap { call, .. }, answer) => {
                 let answer = match answer {
                     RegistryAnswer::Value(head) => Answer::Head(Some(head)),
@@ -217,7 +343,7 @@ impl Candidates {
                 };
                 Input::Answer { call, answer }
             }
-            (Outgoing::Send { .. }, _) => unreachable!("a message is no call"),
+            (Outgoing::Send { .. } | Outgoing::Reply { .. }, _) => unreachable!("it is no call"),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::member_state;
 use crate::prelude::*;
 use crate::swarm::{FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
 use braid_control_protocol::{NextDisk, Timing};
+use braid_description::ArrayDescription;
 use braid_wire::RecoveryThrottle;
 use braid_world::places::Places;
 use braid_world::{Damageable, Topology};
@@ -293,7 +294,16 @@ impl Run {
             }
             self.cluster.swap_disk(device, disk);
             // The operator has brought the disk that fills the slot: the description names it.
-            self.cluster.control.iter_mut().for_each(|control| control.store.fill_slot(device, disk));
+            let fill = move |next: &mut ArrayDescription| {
+                if next.device(device.0).is_some_and(|entry| entry.disk != Some(disk)) {
+                    next.fill_slot(device.0, disk);
+                }
+            };
+            match (&mut self.cluster.candidates, &mut self.cluster.control) {
+                (Some(candidates), _) => candidates.change(Box::new(fill)),
+                (None, Some(control)) => control.store.fill_slot(device, disk),
+                (None, None) => {}
+            }
             let unavailable = self.replacement.as_ref().map_or(Duration::ZERO, |replacement| replacement.unavailable);
             if self.storming {
                 self.plan(unavailable, move |run| run.bring_back(node, false));

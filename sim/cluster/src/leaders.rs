@@ -94,7 +94,10 @@ impl Activity for Leaders {
     }
 
     fn heal(&mut self, run: &mut Run) {
-        run.cluster.candidates.iter_mut().for_each(|candidates| candidates.heal());
+        if let Some(candidates) = &mut run.cluster.candidates {
+            candidates.heal();
+            candidates.heal_clients();
+        }
     }
 
     fn count(&self, cluster: &Cluster, report: &mut Report) {

@@ -55,6 +55,7 @@ mod file_workload;
 mod files;
 mod graceful_disconnect;
 mod hosts;
+mod leader_clients;
 mod leaders;
 mod leaks;
 pub mod matrix;

@@ -1,6 +1,6 @@
 //! The machines of an array as one type, so that one world can run them all.
 
-use crate::candidacy::{Candidacy, MOST, Requested, node_of};
+use crate::candidacy::{Candidacy, MOST, node_of};
 use crate::prelude::*;
 use crate::surveyor::Surveyor;
 use braid_files::FileClient;
@@ -38,9 +38,9 @@ pub enum Role {
 pub enum RoleRequest {
     /// To a host.
     Mount(MountRequest),
-    /// To the monitor, or to a candidate.
+    /// To the monitor.
     Monitor(ControlRequest),
-    /// What the registry or another candidate tells a candidate.
+    /// What the registry, another candidate or another process tells a candidate.
     Registrar(Box<braid_registrar::Input>),
 }
 
@@ -199,7 +199,7 @@ impl Machine for Role {
             }
             Role::Candidate(candidacy) => {
                 let done = |outcome: ControlOutcome| outcome.map(|()| HostSuccess::Done);
-                step_as(&mut **candidacy, now, input, out, RoleRequest::into_requested, done);
+                step_as(&mut **candidacy, now, input, out, RoleRequest::into_registrar, done);
             }
         }
     }
@@ -247,10 +247,10 @@ impl RoleRequest {
         }
     }
 
-    fn into_requested(self) -> Requested {
+    fn into_registrar(self) -> braid_registrar::Input {
         match self {
-            RoleRequest::Registrar(input) => Requested::Registrar(input),
-            request => Requested::Control(request.into_monitor()),
+            RoleRequest::Registrar(input) => *input,
+            request => panic!("a candidate is not asked for {request:?}"),
         }
     }
 

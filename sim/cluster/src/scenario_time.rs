@@ -48,7 +48,11 @@ impl Cluster {
         loop {
             let event = self.world.next(until)?;
             let world = &mut self.world;
-            if !self.candidates.as_mut().is_some_and(|candidates| candidates.on_event(world, &event)) {
+            let Some(candidates) = &mut self.candidates else { return Some(event) };
+            let is_over = candidates.on_event(world, &event);
+            let told = std::mem::take(&mut candidates.told);
+            told.into_iter().for_each(|told| self.tell_control(told));
+            if !is_over {
                 return Some(event);
             }
         }

@@ -1,9 +1,11 @@
 //! Several volumes on the same devices, each with its own layout and ordering. The seed determines them. They are created and removed as
 //! the control plane of a real array does it.
 
-use crate::cluster::{AFTERMATH, Cluster, HostSlot, monitors};
+use crate::cluster::{AFTERMATH, Cluster, HostSlot};
+use crate::control::store::ready_entry;
 use crate::drawn_volume::MoreVolume;
 use crate::prelude::*;
+use braid_description::ArrayDescription;
 use braid_machine::ControlRequest;
 use braid_wire::Failure;
 
@@ -20,6 +22,15 @@ impl Cluster {
         std::mem::swap(&mut self.volume, &mut self.others[number]);
         outcome
     }
+
+    /// Has the leading one of several monitors change the description in the registry.
+    pub(crate) fn change_description(&mut self, change: impl FnMut(&mut ArrayDescription) + 'static) {
+        let Some(candidates) = &mut self.candidates else { return };
+        candidates.change(Box::new(change));
+        let until = self.world.now().after(AFTERMATH);
+        while self.candidates.as_ref().is_some_and(|candidates| candidates.is_changing()) && self.pass(until) {}
+        assert!(self.world.now() < until, "the leader does not change the description within {AFTERMATH:?}");
+    }
 }
 
 /// Creates another volume: first at the devices, then at the monitor, then at the hosts.
@@ -35,6 +46,14 @@ pub(crate) fn make_volume(cluster: &mut Cluster, by: HostSlot, more: &MoreVolume
         manage(cluster, by, device, task)?;
     }
     cluster.others.push(volume.clone());
+    let entry = ready_entry(&volume);
+    let enter = move |next: &mut ArrayDescription| {
+        if next.volumes.iter().all(|other| other.id != entry.id) {
+            next.next_volume = next.next_volume.max(entry.id + 1);
+            next.volumes.push(entry.clone());
+        }
+    };
+    cluster.change_description(enter);
     tell_monitor(cluster, ControlRequest::AdoptVolume { volume: volume.clone() });
     tell_hosts(cluster, &ArrayRequest::AdoptVolume { volume })
 }
@@ -46,6 +65,8 @@ pub(crate) fn remove_volume(cluster: &mut Cluster, by: HostSlot, number: usize) 
     for device in &volume.devices {
         manage(cluster, by, *device, Task::RemoveObject { object: volume.id.object() })?;
     }
+    let id = volume.id.0;
+    cluster.change_description(move |next| next.volumes.retain(|entry| entry.id != id));
     tell_monitor(cluster, ControlRequest::DropVolume { volume: volume.id });
     cluster.removed.push(cluster.others.remove(number));
     Ok(())
@@ -58,10 +79,11 @@ pub(crate) fn tell_monitor_of_volume(cluster: &mut Cluster) {
     }
 }
 
+/// Tells the one monitor. A leader has it from the registry.
 pub(crate) fn tell_monitor(cluster: &mut Cluster, request: ControlRequest) {
-    for node in monitors(cluster) {
+    if cluster.candidates.is_none() {
         let op = cluster.requests.next_number();
-        cluster.world.request(node, op, request.clone());
+        cluster.world.request(NodeId::Monitor, op, request);
     }
 }
 

@@ -1,12 +1,15 @@
 //! The cluster around its control plane: it lends the control plane what this sees of the array, and carries out what follows.
 
 use super::{ARRAY, Cluster};
+use crate::candidates::Told;
 use crate::control::context::{Action, Context};
+use crate::control::store;
 use crate::control::{Beginning, ChangeOptions, ControlPlane, RETURN_MAX, SilenceOptions, TOKENS};
 use crate::prelude::*;
 use crate::role::HostSlot;
 use crate::volumes;
 use braid_control_protocol::{VolumeRecord, VolumeState};
+use braid_description::ArrayDescription;
 use braid_machine::ControlRequest;
 
 /// A silent host is fenced after so many leases, in runs without options for that.
@@ -23,6 +26,7 @@ impl Cluster {
             disks: &self.device_notes.disks,
             lock_servers: self.lock_servers(),
             files: &self.files,
+            asks_leader: self.candidates.is_some(),
             lease,
             silence_allowed: lease * leases,
             actions: Vec::new(),
@@ -64,6 +68,10 @@ impl Cluster {
                 self.files.disturb(now.after(span));
                 self.world.stall(NodeId::Host(host), span);
             }
+            Action::Replace(next, by) => {
+                let candidates = self.candidates.as_mut().expect("a leader is asked");
+                candidates.replace(&mut self.world, next, by);
+            }
             Action::Disturb(span) => self.files.disturb(now.after(span)),
             Action::Follow(volume, record) => self.follow_record(volume, record.as_ref()),
         }
@@ -97,6 +105,14 @@ impl Cluster {
         volumes::tell_monitor(self, request);
     }
 
+    /// Tells the control plane, if there is one, what the registry has or the leader has answered.
+    pub(crate) fn tell_control(&mut self, told: Told) {
+        self.with_control(|control, cx| match told {
+            Told::Description(description) => control.follow_description(cx, &description),
+            Told::Answer(by, tag, answer) => control.answer_administrator(cx, by, tag, answer),
+        });
+    }
+
     /// Begins the control plane, with these faults: all living hosts have leases, and follow it.
     pub(crate) fn begin_control(&mut self, faults: Option<ChangeOptions>) {
         let generations = self.slots().map(|slot| self.generation(slot));
@@ -109,9 +125,18 @@ impl Cluster {
             faults,
             silences: self.options.activity().cloned(),
         };
+        let devices = beginning.devices.iter().map(|(device, disk)| (*device, Some(*disk))).collect();
+        let first = store::ready_description(ARRAY, &beginning.volumes, devices);
+        self.change_description(move |next| {
+            let (schema, revision, creation) = (next.schema, next.revision, next.creation.clone());
+            *next = ArrayDescription { schema, revision, creation, ..first.clone() };
+        });
         let mut context = self.context();
-        let control = ControlPlane::new(beginning, |name| self.options.source(name), &mut context);
+        let mut control = ControlPlane::new(beginning, |name| self.options.source(name), &mut context);
         let actions = context.actions;
+        if let Some(candidates) = &self.candidates {
+            control.store.put(candidates.description());
+        }
         self.control = Some(Box::new(control));
         actions.into_iter().for_each(|action| self.carry_out(action));
     }

@@ -63,7 +63,7 @@ impl ControlPlane {
         }
     }
 
-    pub(super) fn answer_administrator(&mut self, cx: &mut Context, own: Name, tag: Tag, answer: Answer) {
+    pub(crate) fn answer_administrator(&mut self, cx: &mut Context, own: Name, tag: Tag, answer: Answer) {
         if cx.is_stalled(own.host) {
             return cx.later(PAUSE, Event::Answer { to: own, tag, answer });
         }

@@ -5,7 +5,7 @@ use super::administrator_state::Name;
 use super::context::{Action, Context, Event, Report};
 use crate::prelude::*;
 use braid_control_protocol::{Answer, Command, HostLease, ServerLease, Tag};
-use braid_description::{Applied, Refusal};
+use braid_description::{Applied, ArrayDescription, Refusal};
 use braid_host_leases::Lease;
 
 /// A command whose answer is missing for so long counts as unanswered.
@@ -47,16 +47,23 @@ impl ControlPlane {
         }
     }
 
-    pub(super) fn on_command(&mut self, cx: &mut Context, subject: &Subject, command: Command) -> Answer {
+    /// Returns the answer, if there is one already.
+    pub(super) fn on_command(
+        &mut self,
+        cx: &mut Context,
+        subject: &Subject,
+        command: Command,
+        asker: (Name, Option<Tag>),
+    ) -> Option<Answer> {
         let only_asks = matches!(
             command,
             Command::Read | Command::ReadDevice | Command::Watch | Command::ListHosts | Command::Confirm { .. }
         );
         if !only_asks && self.is_unwritable(cx.now()) {
-            return Answer::Unknown;
+            return Some(Answer::Unknown);
         }
         let (now, lease, mut table) = (cx.lease_time(), cx.lease, self.store.leases.table());
-        match command {
+        Some(match command {
             Command::ListServers => {
                 let as_seen = |(host, seen): (Generation, &Lease<Report>)| {
                     let report = seen.heartbeat.report.clone()?;
@@ -86,12 +93,18 @@ impl ControlPlane {
                 self.forget_leases(cx, &[host], usize::MAX);
                 Answer::Yes
             }
-            command => self.execute(cx, subject, command),
-        }
+            command => return self.execute(cx, subject, command, asker),
+        })
     }
 
-    /// Executes a command about the description, and stores the next one.
-    fn execute(&mut self, cx: &mut Context, subject: &Subject, command: Command) -> Answer {
+    /// Executes a command about the description, and stores the next one, or asks the leader to do that.
+    fn execute(
+        &mut self,
+        cx: &mut Context,
+        subject: &Subject,
+        command: Command,
+        (by, answered): (Name, Option<Tag>),
+    ) -> Option<Answer> {
         let replaced = match &command {
             Command::Replace { record, .. } => Some(record.clone()),
             _ => None,
@@ -101,17 +114,33 @@ impl ControlPlane {
             // The names of the volumes of a file system are free only for the host that creates it.
             Err(Refusal::NameOfFileSystem { .. } | Refusal::VolumeExists { .. } | Refusal::VolumeInTheWay { .. }) => {
                 self.count("name of a volume refused");
-                return Answer::Failed;
+                return Some(Answer::Failed);
             }
             Err(refusal) => panic!("there is room for everything: {refusal}"),
         };
-        let Some(next) = next else { return answer };
+        let Some(next) = next else { return Some(answer) };
+        if cx.asks_leader {
+            cx.actions.push(Action::Replace(next, (by, answered, answer)));
+            return None;
+        }
         self.store.put(&next);
         if let Some(volume) = subject.volume() {
             let record = self.store.record(volume).cloned();
             assert_eq!(record, replaced, "the store has what was written");
             cx.actions.push(Action::Follow(volume, record));
         }
-        answer
+        Some(answer)
+    }
+
+    /// The registry has another description.
+    pub(crate) fn follow_description(&mut self, cx: &mut Context, next: &ArrayDescription) {
+        let before: BTreeMap<_, _> =
+            self.store.records().into_iter().map(|record| (record.volume.id, record)).collect();
+        self.store.put(next);
+        let now: BTreeMap<_, _> = self.store.records().into_iter().map(|record| (record.volume.id, record)).collect();
+        let all: BTreeSet<VolumeId> = before.keys().chain(now.keys()).copied().collect();
+        for volume in all.into_iter().filter(|volume| before.get(volume) != now.get(volume)) {
+            cx.actions.push(Action::Follow(volume, now.get(&volume).cloned()));
+        }
     }
 }

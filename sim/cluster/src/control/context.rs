@@ -2,9 +2,11 @@
 
 use super::administrator_state::Name;
 use crate::file_records::FileRecords;
+use crate::leader_clients::Administrator;
 use crate::prelude::*;
 use crate::role::{self, Role, monitor_of};
 use braid_control_protocol::{Answer, Command, HostEvent, Tag, VolumeRecord};
+use braid_description::ArrayDescription;
 use braid_host_leases::{Answer as FencerAnswer, Heartbeat, LeaseTime, Question as FencerQuestion};
 use braid_machine::HostRequest;
 
@@ -56,6 +58,8 @@ pub(crate) enum Action {
     Suspend(Generation, Duration),
     /// For so long something may delay operations.
     Disturb(Duration),
+    /// The leader of several monitors is asked to replace the description, for an administrator.
+    Replace(Box<ArrayDescription>, Administrator),
     /// The record of a volume was replaced, or removed.
     Follow(VolumeId, Option<VolumeRecord>),
 }
@@ -69,6 +73,8 @@ pub(crate) struct Context<'a> {
     pub disks: &'a BTreeMap<DeviceId, DiskId>,
     pub lock_servers: Vec<LockServerId>,
     pub files: &'a FileRecords,
+    /// The description is in the registry of several monitors, whose leader replaces it.
+    pub asks_leader: bool,
     /// A host that is silent for longer is presumed dead.
     pub lease: Duration,
     /// How long a host may be silent before it is fenced.

@@ -21,8 +21,8 @@ impl ControlPlane {
             Event::FencerQuestion { by, number, question } => self.on_fencer_question(cx, by, number, question),
             Event::FencerAnswer { to, number, answer } => self.answer_fencer(cx, to, number, answer),
             Event::Command { by, subject, command, answered } => {
-                let answer = self.on_command(cx, &subject, command);
-                if let Some(tag) = answered {
+                let answer = self.on_command(cx, &subject, command, (by, answered));
+                if let (Some(answer), Some(tag)) = (answer, answered) {
                     self.answer(cx, by, tag, answer);
                 }
             }

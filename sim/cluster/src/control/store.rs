@@ -27,15 +27,8 @@ impl Store {
         devices: Vec<(DeviceId, DiskId)>,
         leases: LeaseStore,
     ) -> Store {
-        let ready = |(device, disk)| DeviceEntry { state: DeviceState::Ready, ..device_entry(device, disk) };
-        let mut description =
-            ArrayDescription::new(array, devices.into_iter().map(ready).collect(), Creation::default());
-        let ready = |volume: &VolumeDescription| VolumeEntry { state: VolumeState::Ready, ..volume_entry(volume) };
-        description.volumes = volumes.iter().map(ready).collect();
-        (description.created, description.populated, description.revision) = (true, true, 1);
-        description.last_file_system = LAST_FILE_SYSTEM;
-        let highest = volumes.iter().map(|volume| volume.id.0).max();
-        description.next_volume = highest.map_or(1, |volume| volume + 1);
+        let devices = devices.into_iter().map(|(device, disk)| (device, Some(disk))).collect();
+        let description = ready_description(array, volumes, devices);
         let (bytes, records, devices) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let mut store = Store { bytes, description: description.clone(), records, devices, leases };
         store.put(&description);
@@ -121,6 +114,30 @@ impl Store {
     pub fn is_unsettled(&self) -> bool {
         self.unsettled().next().is_some() || self.unsettled_devices().next().is_some()
     }
+}
+
+/// The description of an array with these volumes and devices, which are ready.
+pub(crate) fn ready_description(
+    array: ArrayId,
+    volumes: &[VolumeDescription],
+    devices: Vec<(DeviceId, Option<DiskId>)>,
+) -> ArrayDescription {
+    let ready = |(device, disk): (DeviceId, Option<DiskId>)| {
+        let entry = device_entry(device, disk.unwrap_or_default());
+        DeviceEntry { state: DeviceState::Ready, disk, ..entry }
+    };
+    let mut description = ArrayDescription::new(array, devices.into_iter().map(ready).collect(), Creation::default());
+    description.volumes = volumes.iter().map(ready_entry).collect();
+    (description.created, description.populated, description.revision) = (true, true, 1);
+    description.last_file_system = LAST_FILE_SYSTEM;
+    let highest = volumes.iter().map(|volume| volume.id.0).max();
+    description.next_volume = highest.map_or(1, |volume| volume + 1);
+    description
+}
+
+/// The entry of a volume that is ready.
+pub(crate) fn ready_entry(volume: &VolumeDescription) -> VolumeEntry {
+    VolumeEntry { state: VolumeState::Ready, ..volume_entry(volume) }
 }
 
 /// The entry of a volume that is created.
