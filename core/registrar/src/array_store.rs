@@ -9,6 +9,7 @@
 //! - A renewal costs no write. It is answered at once if it finds a lease that is not over, and the leader may grant leases to devices. So it
 //!   is at most the doubt of a leader later than the win of another one, and a new leader takes each lease as renewed after that doubt. A
 //!   renewal that finds no lease goes through a round: an earlier leader does not know of later ones.
+//! - Silence counts by the clock of this leader, for as long as it was not suspended.
 //! - A write that is lost leads to no answer but [`Refused::NotLeading`], and to the end of what is in memory here.
 //! - The monitor is told of a volume before that is written, and forgets one after that is written.
 
@@ -27,6 +28,8 @@ use std::time::Duration;
 
 /// So many requests wait at most.
 const WAITING_MAX: usize = 1_024;
+/// A leader takes a step at least every 250 ms. If there is none for so long, it was suspended.
+const SUSPENDED: Duration = Duration::from_secs(1);
 /// So many leases there are at most, those included that are over and not forgotten.
 const LEASES_MAX: usize = 4 * HOSTS_MAX;
 
@@ -50,6 +53,8 @@ pub(crate) struct ArrayStore {
     round: Option<Round>,
     /// A write was refused: what is in memory here will not be in the registry.
     is_closed: bool,
+    /// The time of the last step.
+    seen: Time,
 }
 
 /// What the candidate is to do for a round.
@@ -61,25 +66,19 @@ pub(crate) enum Ask {
 
 #[derive(Clone, Debug, Default)]
 struct Round {
+    answers: Vec<(RequestId, Outcome)>,
+    /// What is changed beside `array`, before it is divided into parts.
+    keys: BTreeMap<Key, Change>,
+    /// The generations or the description without its lists are changed.
+    changes_array: bool,
+    /// The description is replaced. That is one transaction, so there is one replacement in a round.
+    replaces: bool,
+    /// The monitor may have been told of volumes.
+    is_about_volumes: bool,
     /// What is still to be written, in this order.
     parts: VecDeque<Vec<Change>>,
     /// The number of the write or the question under way.
     asked: Option<u64>,
-    answers: Vec<(RequestId, Outcome)>,
-    /// The monitor may have been told of volumes.
-    is_about_volumes: bool,
-}
-
-/// What the requests of a round change.
-#[derive(Default)]
-struct Changed {
-    keys: BTreeMap<Key, Change>,
-    /// The generations or the description without its lists.
-    array: bool,
-    /// The description is replaced. That is one transaction, so there is one replacement in a round.
-    description: bool,
-    /// The monitor may have been told of volumes.
-    volumes: bool,
 }
 
 impl ArrayStore {
@@ -94,7 +93,7 @@ impl ArrayStore {
             table.insert(*host, Lease { is_over: *is_over, is_renewed: false, heartbeat }, None);
         }
         let (waiting, round, is_closed) = (VecDeque::new(), None, false);
-        Ok(ArrayStore { term, description, table, leases, volumes, waiting, round, is_closed })
+        Ok(ArrayStore { term, description, table, leases, volumes, waiting, round, is_closed, seen: now })
     }
 
     pub fn volumes(&self) -> &Volumes {
@@ -103,6 +102,17 @@ impl ArrayStore {
 
     pub fn last_generation(&self) -> Generation {
         self.table.last()
+    }
+
+    /// To be called at each step. A leader that was suspended has not heard hosts meanwhile, so each lease counts as renewed.
+    pub fn pass(&mut self, now: Time) {
+        if now.since(std::mem::replace(&mut self.seen, now)) > SUSPENDED {
+            let time = self.time(now);
+            for (host, lease) in self.table.clone().leases().filter(|(_, lease)| !lease.is_over) {
+                let heartbeat = Heartbeat { renewed: Some(time.clone()), ..lease.heartbeat.clone() };
+                self.table.renew(host, heartbeat).expect("it is not over");
+            }
+        }
     }
 
     /// Takes a request. Returns the answer if there is one already.
@@ -177,27 +187,34 @@ impl ArrayStore {
 
     /// Carries out what waits, in memory.
     fn carry_out(&mut self, now: Time, tell: Tell) -> Round {
-        let (now, mut changed, mut answers) = (self.time(now), Changed::default(), Vec::new());
+        let (now, mut round) = (self.time(now), Round::default());
         while let Some((id, request)) = self.waiting.pop_front() {
-            if changed.description && matches!(request, Request::Replace { .. }) {
+            if round.replaces && matches!(request, Request::Replace { .. }) {
                 self.waiting.push_front((id, request));
                 break;
             }
-            answers.push((id, self.apply(&now, request, &mut changed, tell)));
+            let outcome = self.apply(&now, request, &mut round, tell);
+            round.answers.push((id, outcome));
         }
-        if changed.array {
-            let change = array_change(&self.description, self.table.last()).expect("it has no paths");
-            changed.keys.insert(change.key, change);
-        }
-        Round { parts: divide(changed.keys), asked: None, answers, is_about_volumes: changed.volumes }
+        self.close(&mut round);
+        round
     }
 
-    fn apply(&mut self, now: &LeaseTime, request: Request, changed: &mut Changed, tell: Tell) -> Outcome {
+    /// Divides what a round changes into writes.
+    fn close(&self, round: &mut Round) {
+        if round.changes_array {
+            let change = array_change(&self.description, self.table.last()).expect("it has no paths");
+            round.keys.insert(change.key, change);
+        }
+        round.parts = divide(std::mem::take(&mut round.keys));
+    }
+
+    fn apply(&mut self, now: &LeaseTime, request: Request, round: &mut Round, tell: Tell) -> Outcome {
         let (writes, reply) = match request {
             Request::Describe => return Ok(Reply::Description(Box::new(self.description.clone()))),
             Request::Replace { after, .. } if after != self.description.revision => return Ok(Reply::Superseded),
-            Request::Replace { next, .. } => return self.replace(*next, changed, tell),
-            Request::Take { nonce, role, report } => return self.give(now, (nonce, role, report), changed),
+            Request::Replace { next, .. } => return self.replace(*next, round, tell),
+            Request::Take { nonce, role, report } => return self.give(now, (nonce, role, report), round),
             Request::Renew { host, confirmed, report } => return self.renew(now, host, confirmed, &report),
             Request::Hosts { length } => return Ok(Reply::Hosts(self.hosts(now, length))),
             Request::AskToEnd { host } => {
@@ -220,11 +237,11 @@ impl ArrayStore {
                 None => (self.table.forget(&gone), Reply::Done),
             },
         };
-        self.record(writes, changed);
+        self.record(writes, round);
         Ok(reply)
     }
 
-    fn replace(&mut self, mut next: ArrayDescription, changed: &mut Changed, tell: Tell) -> Outcome {
+    fn replace(&mut self, mut next: ArrayDescription, round: &mut Round, tell: Tell) -> Outcome {
         let before = &self.description;
         if next.array != before.array || next.revision != before.revision + 1 {
             return Err(Refused::Invalid("it is not the next description of this array".into()));
@@ -232,11 +249,11 @@ impl ArrayStore {
         next.check().map_err(Refused::Invalid)?;
         sort(&mut next);
         let changes = changes(Some(before), &next, self.table.last())?;
-        changed.volumes = true;
+        round.is_about_volumes = true;
         self.adopt(&volumes_of(&next)?, tell).map_err(Refused::Monitor)?;
         self.description = next;
-        changed.keys.extend(changes.into_iter().map(|change| (change.key, change)));
-        (changed.array, changed.description) = (true, true);
+        round.keys.extend(changes.into_iter().map(|change| (change.key, change)));
+        (round.changes_array, round.replaces) = (true, true);
         Ok(Reply::Replaced)
     }
 
@@ -252,7 +269,7 @@ impl ArrayStore {
     }
 
     /// Gives a generation.
-    fn give(&mut self, now: &LeaseTime, (nonce, role, report): (u64, String, Bytes), changed: &mut Changed) -> Outcome {
+    fn give(&mut self, now: &LeaseTime, (nonce, role, report): (u64, String, Bytes), round: &mut Round) -> Outcome {
         if let Some((host, _)) = self.leases.iter().find(|(_, lease)| lease.nonce == nonce) {
             let host = *host;
             return self.renew(now, host, Version(0), &report).map(|_| Reply::Taken(host));
@@ -265,7 +282,7 @@ impl ArrayStore {
         }
         let (host, writes) = self.table.take(now, report).ok_or(Refused::GenerationsExhausted)?;
         self.leases.insert(host, LeaseEntry { role, nonce, is_over: false, is_asked_to_end: false });
-        self.record(writes, changed);
+        self.record(writes, round);
         Ok(Reply::Taken(host))
     }
 
@@ -283,21 +300,18 @@ impl ArrayStore {
             host,
             role: self.leases[&host].role.clone(),
             is_live: self.table.is_live(host, now, length),
-            is_over: lease.is_over,
-            is_renewed: lease.is_renewed,
             silent: self.table.silent(host, now),
-            confirmed: lease.heartbeat.confirmed,
-            report: lease.heartbeat.report.clone(),
+            lease: lease.clone(),
         };
         self.table.leases().map(seen).collect()
     }
 
     /// What these writes of a transition of the table change in the registry. Heartbeats are in memory alone.
-    fn record(&mut self, writes: impl IntoIterator<Item = Write>, changed: &mut Changed) {
+    fn record(&mut self, writes: impl IntoIterator<Item = Write>, round: &mut Round) {
         for write in writes {
             let change = match write {
                 Write::Counter(_) => {
-                    changed.array = true;
+                    round.changes_array = true;
                     continue;
                 }
                 Write::Lease(host) => {
@@ -310,7 +324,7 @@ impl ArrayStore {
                 }
                 Write::RemoveLease(_) | Write::Heartbeat(_) | Write::RemoveHeartbeat(_) => continue,
             };
-            changed.keys.insert(change.key, change);
+            round.keys.insert(change.key, change);
         }
     }
 

@@ -107,35 +107,6 @@ struct ArrayEntry {
     description: ArrayDescription,
 }
 
-/// An entry of a list of the description, which names its key.
-trait Entry: Clone + PartialEq + Serialize + DeserializeOwned {
-    fn key(&self) -> Key;
-}
-
-impl Entry for DeviceEntry {
-    fn key(&self) -> Key {
-        Key::Device(self.id)
-    }
-}
-
-impl Entry for VolumeEntry {
-    fn key(&self) -> Key {
-        Key::Volume(self.id)
-    }
-}
-
-impl Entry for FileSystemEntry {
-    fn key(&self) -> Key {
-        Key::FileSystem(self.id)
-    }
-}
-
-impl Entry for DiskEntry {
-    fn key(&self) -> Key {
-        Key::Spare(self.disk)
-    }
-}
-
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -196,10 +167,10 @@ impl Content {
         for (text, bytes) in keys {
             match text.parse()? {
                 key @ Key::Array => array = Some(read::<ArrayEntry>(key, bytes)?),
-                key @ Key::Device(_) => devices.push(read_entry(key, bytes)?),
-                key @ Key::Volume(_) => volumes.push(read_entry(key, bytes)?),
-                key @ Key::FileSystem(_) => file_systems.push(read_entry(key, bytes)?),
-                key @ Key::Spare(_) => spares.push(read_entry(key, bytes)?),
+                key @ Key::Device(_) => devices.push(read_entry(key, bytes, device_key)?),
+                key @ Key::Volume(_) => volumes.push(read_entry(key, bytes, volume_key)?),
+                key @ Key::FileSystem(_) => file_systems.push(read_entry(key, bytes, file_system_key)?),
+                key @ Key::Spare(_) => spares.push(read_entry(key, bytes, spare_key)?),
                 key @ Key::Lease(host) => drop(leases.insert(host, read::<LeaseEntry>(key, bytes)?)),
                 Key::Record(_) => {}
             }
@@ -229,36 +200,18 @@ pub fn changes(
     last: Generation,
 ) -> Result<Vec<Change>, EntryError> {
     let mut changes = vec![array_change(next, last)?];
-    add(&mut changes, before.map(|before| &before.devices[..]), &next.devices)?;
-    add(&mut changes, before.map(|before| &before.volumes[..]), &next.volumes)?;
-    add(&mut changes, before.map(|before| &before.file_systems[..]), &next.file_systems)?;
-    add(&mut changes, before.map(|before| &before.spares[..]), &next.spares)?;
+    add(&mut changes, before.map(|before| &before.devices), &next.devices, device_key)?;
+    add(&mut changes, before.map(|before| &before.volumes), &next.volumes, volume_key)?;
+    add(&mut changes, before.map(|before| &before.file_systems), &next.file_systems, file_system_key)?;
+    add(&mut changes, before.map(|before| &before.spares), &next.spares, spare_key)?;
     fit(&changes).map(|()| changes)
 }
 
 /// What is written of the description when none of its lists changes.
 pub(crate) fn array_change(description: &ArrayDescription, last: Generation) -> Result<Change, EntryError> {
-    // All fields are named, so that no later one is left out.
-    let &ArrayDescription {
-        schema,
-        array,
-        level,
-        revision,
-        created,
-        populated,
-        next_volume,
-        next_device,
-        devices: _,
-        spares: _,
-        volumes: _,
-        file_systems: _,
-        last_file_system,
-        locks_ranges,
-        ref creation,
-    } = description;
-    let none = ArrayDescription::new(array, Vec::new(), creation.clone());
-    let none = ArrayDescription { schema, level, revision, created, populated, ..none };
-    let alone = ArrayDescription { next_volume, next_device, last_file_system, locks_ranges, ..none };
+    let mut alone = description.clone();
+    (alone.devices, alone.spares, alone.volumes, alone.file_systems) = Default::default();
+    let schema = alone.schema;
     put(Key::Array, schema, &ArrayEntry { last_generation: last.0, description: alone })
 }
 
@@ -268,27 +221,40 @@ pub(crate) fn lease_change(host: Generation, lease: &LeaseEntry) -> Result<Chang
 
 /// Brings the lists of a description into the order of their keys.
 pub(crate) fn sort(description: &mut ArrayDescription) {
-    description.devices.sort_by_key(Entry::key);
-    description.volumes.sort_by_key(Entry::key);
-    description.file_systems.sort_by_key(Entry::key);
-    description.spares.sort_by_key(Entry::key);
+    description.devices.sort_by_key(device_key);
+    description.volumes.sort_by_key(volume_key);
+    description.file_systems.sort_by_key(file_system_key);
+    description.spares.sort_by_key(spare_key);
+}
+
+fn device_key(entry: &DeviceEntry) -> Key {
+    Key::Device(entry.id)
+}
+
+fn volume_key(entry: &VolumeEntry) -> Key {
+    Key::Volume(entry.id)
+}
+
+fn file_system_key(entry: &FileSystemEntry) -> Key {
+    Key::FileSystem(entry.id)
+}
+
+fn spare_key(entry: &DiskEntry) -> Key {
+    Key::Spare(entry.disk)
 }
 
 /// Divides changes among as few transactions as possible, in their order.
 pub(crate) fn divide(changes: BTreeMap<Key, Change>) -> VecDeque<Vec<Change>> {
-    let mut parts: VecDeque<Vec<Change>> = VecDeque::new();
+    let mut parts = VecDeque::from_iter([Vec::new()]);
     for change in changes.into_values() {
-        match parts.back_mut() {
-            Some(part) => {
-                part.push(change);
-                if fit(part).is_err() {
-                    let change = part.pop().expect("just pushed");
-                    parts.push_back(vec![change]);
-                }
-            }
-            None => parts.push_back(vec![change]),
+        let part = parts.back_mut().expect("there is one");
+        part.push(change);
+        if fit(part).is_err() {
+            let last = part.pop().into_iter().collect();
+            parts.push_back(last);
         }
     }
+    parts.retain(|part| !part.is_empty());
     parts
 }
 
@@ -302,11 +268,16 @@ fn fit(changes: &[Change]) -> Result<(), EntryError> {
 }
 
 /// Adds what is written when this list follows that one.
-fn add<T: Entry>(changes: &mut Vec<Change>, before: Option<&[T]>, next: &[T]) -> Result<(), EntryError> {
-    let mut before: BTreeMap<Key, &T> = before.into_iter().flatten().map(|entry| (entry.key(), entry)).collect();
+fn add<T: PartialEq + Serialize>(
+    changes: &mut Vec<Change>,
+    before: Option<&Vec<T>>,
+    next: &[T],
+    key_of: fn(&T) -> Key,
+) -> Result<(), EntryError> {
+    let mut before: BTreeMap<Key, &T> = before.into_iter().flatten().map(|entry| (key_of(entry), entry)).collect();
     for entry in next {
-        if before.remove(&entry.key()) != Some(entry) {
-            changes.push(put(entry.key(), SCHEMA, entry)?);
+        if before.remove(&key_of(entry)) != Some(entry) {
+            changes.push(put(key_of(entry), SCHEMA, entry)?);
         }
     }
     changes.extend(before.into_keys().map(|key| Change { key, value: None }));
@@ -325,9 +296,9 @@ fn read<T: DeserializeOwned>(key: Key, bytes: &[u8]) -> Result<T, EntryError> {
     Ok(value.entry)
 }
 
-fn read_entry<T: Entry>(key: Key, bytes: &[u8]) -> Result<T, EntryError> {
-    let entry: T = read(key, bytes)?;
-    match entry.key() {
+fn read_entry<T: DeserializeOwned>(key: Key, bytes: &[u8], key_of: fn(&T) -> Key) -> Result<T, EntryError> {
+    let entry = read(key, bytes)?;
+    match key_of(&entry) {
         own if own == key => Ok(entry),
         other => Err(EntryError::Unreadable { key, why: format!("it is that of {other}") }),
     }

@@ -17,55 +17,37 @@ const COPY_BYTES: usize = DISK_BYTES as usize / 2;
 /// The checksum of a copy.
 const END_BYTES: usize = 4;
 
-/// The command under way, if there is one. A monitor gives one at a time.
-#[derive(Clone, Debug, Default)]
+/// The command under way, if there is one. A monitor gives one at a time. Before there is a monitor, all keys are read.
+#[derive(Clone, Debug)]
 pub(crate) struct RecordDisk(Option<Command>);
 
 #[derive(Clone, Debug)]
 enum Command {
-    Read { tag: DiskTag, range: (usize, usize), reading: Reading },
-    Write { tag: DiskTag, write: WriteId, change: Change },
-}
-
-/// A read of all keys, which is repeated until it is answered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
-    read: ReadId,
-    sent: Option<Time>,
-}
-
-impl Reading {
-    pub fn new(number: u64) -> Reading {
-        Reading { read: ReadId(number), sent: None }
-    }
-
-    /// When it is sent, for the first time or again.
-    pub fn deadline(&self) -> Time {
-        self.sent.map_or(Time(0), |sent| sent.after(PATIENCE))
-    }
-
-    /// The read, if it is to be sent now.
-    pub fn due(&mut self, now: Time) -> Option<ReadId> {
-        (self.deadline() <= now).then(|| {
-            self.sent = Some(now);
-            self.read
-        })
-    }
-
-    /// What has been found, if that is of this term, in which no other monitor writes.
-    pub fn on_found(&self, read: ReadId, found: Option<Found>, term: Nonce) -> Option<Keys> {
-        let found = found.filter(|found| read == self.read && found.head.nonce == term)?;
-        Some(found.keys)
-    }
+    /// For the monitor, if there is one: the tag, and where the range begins and how long it is.
+    Read {
+        of: Option<(DiskTag, usize, usize)>,
+        read: ReadId,
+        sent: Option<Time>,
+    },
+    Write {
+        tag: DiskTag,
+        write: WriteId,
+        change: Change,
+    },
 }
 
 impl RecordDisk {
+    /// A term begins with a read of this number.
+    pub fn new(number: u64) -> RecordDisk {
+        RecordDisk(Some(Command::Read { of: None, read: ReadId(number), sent: None }))
+    }
+
     /// Takes a command of the monitor. `number` names the read or write that it becomes. True if it is a write.
     pub fn begin(&mut self, tag: DiskTag, command: DiskCommand, number: u64) -> bool {
         assert!(self.0.is_none(), "the monitor gives its disk one command at a time");
         let command = match command {
             DiskCommand::Read { offset, length } => {
-                Command::Read { tag, range: (offset as usize, length), reading: Reading::new(number) }
+                Command::Read { of: Some((tag, offset as usize, length)), read: ReadId(number), sent: None }
             }
             DiskCommand::Write { offset, data, durable: true } => {
                 let key = Key::Record((offset as usize / COPY_BYTES) as u8);
@@ -81,18 +63,18 @@ impl RecordDisk {
 
     /// When a read is sent, for the first time or again.
     pub fn deadline(&self) -> Option<Time> {
-        match &self.0 {
-            Some(Command::Read { reading, .. }) => Some(reading.deadline()),
+        match self.0 {
+            Some(Command::Read { sent, .. }) => Some(sent.map_or(Time(0), |sent| sent.after(PATIENCE))),
             _ => None,
         }
     }
 
     /// The read that is to be sent now.
     pub fn due(&mut self, now: Time) -> Option<ReadId> {
-        match &mut self.0 {
-            Some(Command::Read { reading, .. }) => reading.due(now),
-            _ => None,
-        }
+        self.deadline().filter(|due| *due <= now)?;
+        let Some(Command::Read { read, sent, .. }) = &mut self.0 else { return None };
+        *sent = Some(now);
+        Some(*read)
     }
 
     /// What this write puts into the registry.
@@ -103,17 +85,18 @@ impl RecordDisk {
         }
     }
 
-    /// A read was answered.
-    pub fn on_found(&mut self, id: ReadId, found: Option<Found>, term: Nonce) -> Option<(DiskTag, DiskResult)> {
-        let Some(Command::Read { reading, .. }) = &self.0 else { return None };
-        let keys = reading.on_found(id, found, term)?;
-        self.on_keys(&keys)
+    /// A read was answered. What it has found counts if that is of this term, in which no other monitor writes.
+    pub fn on_read(&self, id: ReadId, found: Option<Found>, term: Nonce) -> Option<Keys> {
+        let found = found.filter(|found| found.head.nonce == term)?;
+        matches!(self.0, Some(Command::Read { read, .. }) if read == id).then_some(found.keys)
     }
 
-    /// The keys are these, and no other monitor writes.
-    pub fn on_keys(&mut self, keys: &Keys) -> Option<(DiskTag, DiskResult)> {
-        let Some(Command::Read { tag, range: (offset, length), .. }) = self.0 else { return None };
-        self.0 = None;
+    /// The keys are these: the read is done. Returns its result if it is for the monitor.
+    pub fn answer(&mut self, keys: &Keys) -> Option<(DiskTag, DiskResult)> {
+        let Some(Command::Read { of, .. }) = self.0.take_if(|command| matches!(command, Command::Read { .. })) else {
+            return None;
+        };
+        let (tag, offset, length) = of?;
         Some((tag, DiskResult::Read(Ok(image(keys).slice(offset..offset + length)))))
     }
 

@@ -2,8 +2,8 @@
 
 use crate::array_store::{ArrayStore, Ask, Tell};
 use crate::entries::{Content, Keys};
-use crate::messages::{Input, Outgoing, ReadId};
-use crate::record_disk::{Reading, RecordDisk};
+use crate::messages::{Input, Outgoing};
+use crate::record_disk::RecordDisk;
 use crate::requests::{Outcome, Refused, RequestId};
 use braid_base::{Now, Rng, Time};
 use braid_leadership::{Candidate, CandidateId, Effect, Head, Mark, QuestionId, Times, WriteId};
@@ -33,8 +33,7 @@ pub struct Registrar {
 struct Leading {
     won: Head,
     term: Term,
-    /// The read of all keys with which the term begins.
-    reading: Reading,
+    disk: RecordDisk,
     /// None until all keys are read.
     serving: Option<Serving>,
 }
@@ -42,7 +41,6 @@ struct Leading {
 #[derive(Clone, Debug)]
 struct Serving {
     monitor: Monitor,
-    disk: RecordDisk,
     store: ArrayStore,
     /// The monitor's answers that the candidate was asked about.
     deferred: BTreeMap<QuestionId, CurrentId>,
@@ -75,16 +73,17 @@ impl Registrar {
 
     /// When it is to be woken.
     pub fn deadline(&self) -> Option<Time> {
-        let of_leading = self.leading.as_ref().map(|leading| match &leading.serving {
-            Some(serving) => [serving.monitor.deadline(), serving.disk.deadline()],
-            None => [Some(leading.reading.deadline()).filter(|_| self.unusable.is_none()), None],
-        });
-        of_leading.into_iter().flatten().chain([self.candidate.deadline()]).flatten().min()
+        let of_disk = self.leading.as_ref().and_then(|leading| leading.disk.deadline());
+        let of_monitor = self.leads().and_then(|(_, monitor)| monitor.deadline());
+        [self.candidate.deadline(), of_monitor, of_disk].into_iter().flatten().min()
     }
 
     pub fn step(&mut self, now: Now, input: Input, out: &mut MonitorEffects) -> Vec<Outgoing> {
         let mut calls = Vec::new();
         let cx = &mut Cx { now, out, calls: &mut calls };
+        if let Some(serving) = self.serving() {
+            serving.store.pass(now.time);
+        }
         match input {
             // The monitor of a term is started when the term begins.
             Input::Monitor(braid_machine::Input::Start | braid_machine::Input::Wake) => {
@@ -113,24 +112,14 @@ impl Registrar {
             Input::Message { from, message } => self.decide(cx, braid_leadership::Input::Message { from, message }),
             Input::Resign => self.decide(cx, braid_leadership::Input::Resign),
             Input::Found { read, found } => {
-                if let Some(Leading { won, reading, serving, .. }) = self.leading.as_deref_mut() {
-                    let term = won.nonce;
-                    match serving {
-                        Some(serving) => {
-                            if let Some((tag, result)) = serving.disk.on_found(read, found, term) {
-                                self.monitor(cx, MonitorInput::DiskDone { tag, result });
-                            }
-                        }
-                        None => {
-                            if let Some(keys) = reading.on_found(read, found, term) {
-                                self.serve(cx, &keys);
-                            }
-                        }
-                    }
+                let of = |leading: &Leading| leading.disk.on_read(read, found, leading.won.nonce);
+                if let Some(keys) = self.leading.as_deref().and_then(of) {
+                    self.on_keys(cx, &keys);
                 }
             }
         }
-        calls.extend(self.due_read(now.time).map(|read| Outgoing::ReadAll { read }));
+        let due = self.leading.as_mut().and_then(|leading| leading.disk.due(now.time));
+        calls.extend(due.map(|read| Outgoing::ReadAll { read }));
         calls
     }
 
@@ -145,15 +134,6 @@ impl Registrar {
         self.leading.as_mut()?.serving.as_mut()
     }
 
-    fn due_read(&mut self, now: Time) -> Option<ReadId> {
-        let leading = self.leading.as_mut()?;
-        match &mut leading.serving {
-            Some(serving) => serving.disk.due(now),
-            None if self.unusable.is_some() => None,
-            None => leading.reading.due(now),
-        }
-    }
-
     fn next_number(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -166,17 +146,18 @@ impl Registrar {
                 Effect::Read { call } => cx.calls.push(Outgoing::Read { call }),
                 Effect::Swap { call, expected, head, write } => {
                     let changes = write.map(|write| {
-                        let serving = self.serving().expect("only those that serve write");
-                        let of_monitor = serving.disk.written_by(write).map(std::slice::from_ref);
-                        of_monitor.or_else(|| serving.store.written_by(write)).expect("it waits for it").to_vec()
+                        let leading = self.leading.as_ref().expect("only a leader writes");
+                        let of_store = || leading.serving.as_ref()?.store.written_by(write);
+                        let of_monitor = leading.disk.written_by(write).map(std::slice::from_ref);
+                        of_monitor.or_else(of_store).expect("it waits for it").to_vec()
                     });
                     let changes = changes.unwrap_or_default();
                     cx.calls.push(Outgoing::Swap { call, expected, head, changes });
                 }
                 Effect::Send { to, message } => cx.calls.push(Outgoing::Send { to, message }),
                 Effect::Won { head, wait, follows } => {
-                    let (term, reading) = (Term { wait, follows }, Reading::new(self.next_number()));
-                    self.leading = Some(Box::new(Leading { won: head, term, reading, serving: None }));
+                    let (term, disk) = (Term { wait, follows }, RecordDisk::new(self.next_number()));
+                    self.leading = Some(Box::new(Leading { won: head, term, disk, serving: None }));
                     self.unusable = None;
                 }
                 Effect::Written(WriteId(number)) => self.on_done(cx, number),
@@ -191,20 +172,26 @@ impl Registrar {
         }
     }
 
-    /// It leads, and the registry has these keys: from now on it serves.
-    fn serve(&mut self, cx: &mut Cx, keys: &Keys) {
-        let leading = self.leading.as_mut().expect("it has just read them");
-        let store = Content::of(keys)
-            .map_err(Refused::from)
-            .and_then(|content| Ok(ArrayStore::new(cx.now.time, &leading.won, content, self.times.doubt)?));
-        let store = match store {
-            Ok(store) => store,
-            Err(error) => {
+    /// It leads, and the registry has these keys.
+    fn on_keys(&mut self, cx: &mut Cx, keys: &Keys) {
+        let leading = self.leading.as_mut().expect("it has read them for its term");
+        if leading.serving.is_none() {
+            leading.disk.answer(keys);
+            if let Err(error) = self.serve(cx, keys) {
                 // Another one may be able to.
                 self.unusable = Some(error);
                 return self.decide(cx, braid_leadership::Input::Resign);
             }
-        };
+        }
+        if let Some((tag, result)) = self.leading.as_mut().and_then(|leading| leading.disk.answer(keys)) {
+            self.monitor(cx, MonitorInput::DiskDone { tag, result });
+        }
+    }
+
+    /// From now on it serves.
+    fn serve(&mut self, cx: &mut Cx, keys: &Keys) -> Result<(), Refused> {
+        let leading = self.leading.as_mut().expect("it leads");
+        let store = ArrayStore::new(cx.now.time, &leading.won, Content::of(keys)?, self.times.doubt)?;
         let (term, last_generation) = (Some(leading.term), store.last_generation());
         let mut monitor = Monitor::new(MonitorConfig { term, last_generation, ..self.config.clone() });
         let mut effects = MonitorEffects::new();
@@ -213,11 +200,9 @@ impl Registrar {
             // Before it serves, it takes all.
             let _ = tell(&mut monitor, cx.now, ControlRequest::AdoptVolume { volume }, &mut effects);
         }
-        leading.serving = Some(Serving { monitor, store, disk: RecordDisk::default(), deferred: BTreeMap::new() });
+        leading.serving = Some(Serving { monitor, store, deferred: BTreeMap::new() });
         self.follow(cx, &mut effects);
-        if let Some((tag, result)) = self.serving().and_then(|serving| serving.disk.on_keys(keys)) {
-            self.monitor(cx, MonitorInput::DiskDone { tag, result });
-        }
+        Ok(())
     }
 
     /// Has the monitor take a step, and does what follows.
@@ -237,8 +222,8 @@ impl Registrar {
             match effect {
                 MonitorEffect::Disk { tag, command } => {
                     let number = self.next_number();
-                    let Some(serving) = self.serving() else { return };
-                    if serving.disk.begin(tag, command, number) {
+                    let Some(leading) = &mut self.leading else { return };
+                    if leading.disk.begin(tag, command, number) {
                         let write = WriteId(number);
                         self.decide(cx, braid_leadership::Input::Write { write, candidates: None });
                     }
@@ -280,10 +265,10 @@ impl Registrar {
 
     /// The write of this number is durable, or the question may be answered.
     fn on_done(&mut self, cx: &mut Cx, number: u64) {
-        let Some(serving) = self.serving() else { return };
-        if let Some((tag, result)) = serving.disk.on_write(WriteId(number)) {
+        let Some(leading) = &mut self.leading else { return };
+        if let Some((tag, result)) = leading.disk.on_write(WriteId(number)) {
             self.monitor(cx, MonitorInput::DiskDone { tag, result });
-        } else if let Some(id) = serving.deferred.remove(&QuestionId(number)) {
+        } else if let Some(id) = self.serving().and_then(|serving| serving.deferred.remove(&QuestionId(number))) {
             self.end_deferred(cx, id, true);
         } else {
             let answers = self.with_store(cx, |store, tell| store.on_done(number, tell));

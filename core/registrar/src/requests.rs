@@ -4,7 +4,7 @@
 use crate::entries::EntryError;
 use braid_base::Generation;
 use braid_description::{ArrayDescription, DescriptionError};
-use braid_host_leases::{Expired, LeaseEnd, LeaseLost, Version};
+use braid_host_leases::{Expired, Lease, LeaseEnd, LeaseLost, Version};
 use braid_machine::HostError;
 use bytes::Bytes;
 use std::time::Duration;
@@ -67,13 +67,10 @@ pub struct HostLease {
     pub host: Generation,
     pub role: String,
     pub is_live: bool,
-    pub is_over: bool,
-    pub is_renewed: bool,
     /// The time since it was last heard: of hosts that this leader has not heard, since it leads.
     pub silent: Option<Duration>,
-    pub confirmed: Version,
     /// What it said last; empty if this leader has not heard it.
-    pub report: Bytes,
+    pub lease: Lease<Bytes>,
 }
 
 /// Why a request was not carried out.

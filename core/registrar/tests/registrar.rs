@@ -176,7 +176,7 @@ impl World {
     /// The generations whose leases are not over, and those whose are.
     fn leases(&mut self) -> (Vec<u32>, Vec<u32>) {
         let Ok(Reply::Hosts(hosts)) = self.answer(Request::Hosts { length: LEASE }) else { panic!("no hosts") };
-        let (over, open): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|host| host.is_over);
+        let (over, open): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|host| host.lease.is_over);
         let numbers = |hosts: Vec<HostLease>| hosts.iter().map(|host| host.host.0).collect();
         (numbers(open), numbers(over))
     }
@@ -386,7 +386,12 @@ fn a_new_leader_expires_no_host_for_being_unheard() {
     assert_eq!(gone(world.answer(expire())), []);
     world.answer(Request::AskToEnd { host: Generation(101) }).expect("it is there");
     assert_eq!(world.answer(renew(101)), Ok(Reply::Renewed { is_asked_to_end: true }));
+    // It was suspended for as long as a lease, and hears nothing else first.
+    world.now.time = world.now.time.after(LEASE);
+    assert_eq!(gone(world.answer(expire())), []);
     world.pass(LEASE / 2);
+    assert_eq!(world.answer(renew(101)), Ok(Reply::Renewed { is_asked_to_end: true }));
+    world.pass(LEASE * 6 / 10);
     assert_eq!(gone(world.answer(expire())), [Generation(102)]);
 }
 

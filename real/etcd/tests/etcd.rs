@@ -531,7 +531,7 @@ async fn the_next_leader_has_the_description_the_generations_and_the_leases() {
     assert_eq!(ask(&[&heir], Request::Describe).await, Ok(Reply::Description(Box::new(next))));
     assert_eq!(ask(&[&heir], replace).await, Ok(Reply::Superseded));
     let Ok(Reply::Hosts(hosts)) = ask(&[&heir], Request::Hosts { length: LONG }).await else { panic!("no hosts") };
-    let hosts: Vec<_> = hosts.into_iter().map(|host| (host.host.0, host.is_over)).collect();
+    let hosts: Vec<_> = hosts.into_iter().map(|host| (host.host.0, host.lease.is_over)).collect();
     assert_eq!(hosts, [(101, false), (102, true), (103, false)]);
     let (confirmed, report) = (Version(1), Default::default());
     let renew = |host| Request::Renew { host: Generation(host), confirmed, report: bytes::Bytes::clone(&report) };

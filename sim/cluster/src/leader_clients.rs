@@ -236,7 +236,7 @@ impl LeaderClients {
                 self.over = expired.gone;
             }
             (Asker::Sweeper, Ok(Reply::Hosts(hosts))) => {
-                let is_open = |own| hosts.iter().any(|listed| listed.host == own && !listed.is_over);
+                let is_open = |own| hosts.iter().any(|listed| listed.host == own && !listed.lease.is_over);
                 let has_lease = |host: &&HostClient| host.known <= at && host.is_surely_heard(now);
                 let is_missing = |host: &&HostClient| host.host.is_some_and(|own| !is_open(own));
                 if let Some(host) = self.hosts.iter().filter(has_lease).find(is_missing) {
