@@ -248,7 +248,8 @@ impl ArrayStore {
         }
         next.check().map_err(Refused::Invalid)?;
         sort(&mut next);
-        let changes = changes(Some(before), &next, self.table.last())?;
+        // With the largest number: `array` is written with the last one of the round.
+        let changes = changes(Some(before), &next, Generation(u32::MAX))?;
         round.is_about_volumes = true;
         self.adopt(&volumes_of(&next)?, tell).map_err(Refused::Monitor)?;
         self.description = next;

@@ -182,12 +182,9 @@ impl Content {
         Ok(Content { description, last: Generation(array.last_generation), leases })
     }
 
-    /// The keys of a new array, with empty copies of the monitor's record.
+    /// The keys of a new array, without leases, and with empty copies of the monitor's record.
     pub fn changes(&self) -> Result<Vec<Change>, EntryError> {
         let mut changes = changes(None, &self.description, self.last)?;
-        for (host, lease) in &self.leases {
-            changes.push(lease_change(*host, lease)?);
-        }
         changes.extend([0, 1].map(|copy| Change { key: Key::Record(copy), value: Some(Bytes::new()) }));
         fit(&changes).map(|()| changes)
     }

@@ -494,18 +494,6 @@ async fn a_connection_that_has_fallen_silent_is_given_up() {
     wait_until(async || registry.head().await.is_ok()).await;
 }
 
-/// Asks the leader of these, as a client does that knows none.
-async fn ask(registrars: &[&Running], request: Request) -> Outcome {
-    loop {
-        for registrar in registrars {
-            match registrar.ask(request.clone()).await {
-                Err(Refused::NotLeading) => sleep(Duration::from_millis(20)).await,
-                outcome => return outcome,
-            }
-        }
-    }
-}
-
 #[tokio::test]
 async fn the_next_leader_has_the_description_the_generations_and_the_leases() {
     let mut etcd = Etcd::start("store", 3).await;
@@ -516,29 +504,29 @@ async fn the_next_leader_has_the_description_the_generations_and_the_leases() {
     // A member dies meanwhile.
     etcd.kill(0);
     for number in 101..104 {
-        assert_eq!(ask(&[&leader], host(number)).await, Ok(Reply::Taken(Generation(number as u32))));
+        assert_eq!(leader.ask(host(number)).await, Ok(Reply::Taken(Generation(number as u32))));
     }
     let populate = |next: &mut ArrayDescription| Ok::<_, ()>(next.populated = true);
     let ((), next) = content().description.changed(populate).expect("it does not fail");
     let replace = Request::Replace { after: 0, next: Box::new(next.clone()) };
-    assert_eq!(ask(&[&leader], replace.clone()).await, Ok(Reply::Replaced));
+    assert_eq!(leader.ask(replace.clone()).await, Ok(Reply::Replaced));
     sleep(Duration::from_millis(20)).await;
     let end = Request::ExpireOne { host: Generation(102), length: Duration::ZERO };
-    assert!(matches!(ask(&[&leader], end).await, Ok(Reply::Ended(_))));
+    assert!(matches!(leader.ask(end).await, Ok(Reply::Ended(_))));
     leader.tell(Told::Die);
     etcd.run(0);
     heir.wins().await;
-    assert_eq!(ask(&[&heir], Request::Describe).await, Ok(Reply::Description(Box::new(next))));
-    assert_eq!(ask(&[&heir], replace).await, Ok(Reply::Superseded));
-    let Ok(Reply::Hosts(hosts)) = ask(&[&heir], Request::Hosts { length: LONG }).await else { panic!("no hosts") };
+    assert_eq!(heir.ask(Request::Describe).await, Ok(Reply::Description(Box::new(next))));
+    assert_eq!(heir.ask(replace).await, Ok(Reply::Superseded));
+    let Ok(Reply::Hosts(hosts)) = heir.ask(Request::Hosts { length: LONG }).await else { panic!("no hosts") };
     let hosts: Vec<_> = hosts.into_iter().map(|host| (host.host.0, host.lease.is_over)).collect();
     assert_eq!(hosts, [(101, false), (102, true), (103, false)]);
     let (confirmed, report) = (Version(1), Default::default());
     let renew = |host| Request::Renew { host: Generation(host), confirmed, report: bytes::Bytes::clone(&report) };
-    assert_eq!(ask(&[&heir], renew(102)).await, Err(Refused::LeaseLost(Generation(102))));
-    assert_eq!(ask(&[&heir], renew(103)).await, Ok(Reply::Renewed { is_asked_to_end: false }));
-    assert_eq!(ask(&[&heir], host(103)).await, Ok(Reply::Taken(Generation(103))), "it was repeated");
-    assert_eq!(ask(&[&heir], host(9)).await, Ok(Reply::Taken(Generation(104))));
+    assert_eq!(heir.ask(renew(102)).await, Err(Refused::LeaseLost(Generation(102))));
+    assert_eq!(heir.ask(renew(103)).await, Ok(Reply::Renewed { is_asked_to_end: false }));
+    assert_eq!(heir.ask(host(103)).await, Ok(Reply::Taken(Generation(103))), "it was repeated");
+    assert_eq!(heir.ask(host(9)).await, Ok(Reply::Taken(Generation(104))));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@
 use crate::candidacy::{Candidacy, Said, node_of, number_of};
 use crate::control::administrator_state::Name;
 use crate::failed::{Failed, failed};
-use crate::leader_clients::{Administrator, DescriptionChange, LeaderClients, Sent, TICK, UNANSWERED};
+use crate::leader_clients::{Administrator, ClientEvent, DescriptionChange, LeaderClients, Sent, TICK, UNANSWERED};
 use crate::prelude::*;
 use crate::role::{Role, RoleRequest, leader};
 use braid_control_protocol::{Answer as ControlAnswer, Tag};
@@ -18,7 +18,7 @@ use braid_description::ArrayDescription;
 use braid_leadership::times::longer;
 use braid_leadership::{Answer, CandidateId, Head, Mark, Times};
 use braid_membership::MonitorConfig;
-use braid_registrar::{Change, Content, Found, Input, Key, Keys, Outcome, Outgoing, Registrar, Request, RequestId};
+use braid_registrar::{Change, Content, Found, Input, Key, Keys, Outgoing, Registrar, RequestId};
 use braid_world::{Arrived, Operation, Registry, RegistryAnswer, RegistryCall, RegistryPath, Verdict};
 
 /// The leases of an array with several candidates are no shorter.
@@ -34,6 +34,8 @@ pub(crate) struct Candidates {
     keys: Keys,
     /// The description of each revision that the registry has had.
     history: BTreeMap<u64, ArrayDescription>,
+    /// The last generation that was given, according to the registry.
+    last_given: Generation,
     clients: LeaderClients,
     /// What the control plane is to be told: the description was replaced, or a command is answered.
     pub told: Vec<Told>,
@@ -62,32 +64,10 @@ struct Place {
 
 /// Something that arrives. Answers are for one life of a candidate.
 enum Event {
-    Call {
-        of: (usize, u64),
-        name: Outgoing,
-        call: RegistryCall<Head>,
-    },
-    Input {
-        of: (usize, u64),
-        input: Input,
-    },
-    Message {
-        to: usize,
-        input: Input,
-    },
-    /// The processes that ask the leader do something.
-    Tick,
-    Request {
-        id: u64,
-        request: Request,
-    },
-    Reply {
-        id: u64,
-        outcome: Outcome,
-    },
-    GiveUp {
-        id: u64,
-    },
+    Call { of: (usize, u64), name: Outgoing, call: RegistryCall<Head> },
+    Input { of: (usize, u64), input: Input },
+    Message { to: usize, input: Input },
+    Client { event: ClientEvent },
 }
 
 /// What the control plane is told.
@@ -107,6 +87,7 @@ impl Candidates {
             registry: Registry::new(Head::first(ids), count.into(), rng.fork()),
             keys,
             history: [(content.description.revision, content.description.clone())].into(),
+            last_given: content.last,
             clients: LeaderClients::new(clients),
             told: Vec::new(),
             places: (0..count).map(|_| Place::default()).collect(),
@@ -120,7 +101,7 @@ impl Candidates {
 
     /// Processes ask the leader from now on.
     pub fn begin(&mut self, world: &mut World<Role>) {
-        self.later(world, world.now().after(TICK), Event::Tick);
+        self.later(world, world.now().after(TICK), Event::Client { event: ClientEvent::Tick });
     }
 
     /// The description in the registry.
@@ -141,13 +122,14 @@ impl Candidates {
     /// An administrator asks the leader to replace the description.
     pub fn replace(&mut self, world: &mut World<Role>, next: Box<ArrayDescription>, by: Administrator) {
         let sent = self.clients.replace(world.now(), next, Some(by));
-        self.later(world, world.now().after(UNANSWERED), Event::GiveUp { id: sent.id });
+        self.later(world, world.now().after(UNANSWERED), Event::Client { event: ClientEvent::GiveUp(sent.id) });
         self.send(world, sent);
     }
 
     fn send(&mut self, world: &mut World<Role>, Sent { id, request, after }: Sent) {
         if let Some(after) = after {
-            self.later(world, world.now().after(after), Event::Request { id, request });
+            let event = ClientEvent::Request(id, request);
+            self.later(world, world.now().after(after), Event::Client { event });
         }
     }
 
@@ -247,8 +229,9 @@ impl Candidates {
                     continue;
                 }
                 Outgoing::Reply { id, outcome } => {
-                    if let Some(after) = self.clients.way_back() {
-                        self.later(world, now.after(after), Event::Reply { id: id.0, outcome: outcome.clone() });
+                    if let Some(after) = self.clients.way() {
+                        let event = ClientEvent::Reply(id.0, outcome.clone());
+                        self.later(world, now.after(after), Event::Client { event });
                     }
                     continue;
                 }
@@ -284,22 +267,31 @@ impl Candidates {
             }
             Event::Input { .. } => {}
             Event::Message { to, input } => tell(world, to, input),
-            Event::Tick => {
+            Event::Client { event } => self.on_client_event(world, event),
+        }
+    }
+
+    fn on_client_event(&mut self, world: &mut World<Role>, event: ClientEvent) {
+        let now = world.now();
+        match event {
+            ClientEvent::Tick => {
                 let truth = self.description().clone();
                 let all = self.clients.tick(now, &truth);
                 all.into_iter().for_each(|sent| self.send(world, sent));
                 self.begin(world);
             }
-            Event::Request { id, request } => {
+            ClientEvent::Request(id, request) => {
                 let leads = leader(world).and_then(|(node, ..)| number_of(node));
                 let to = self.clients.whom(leads, self.places.len());
                 tell(world, to, Input::Request { id: RequestId(id), request });
             }
-            Event::Reply { id, outcome } => match self.clients.on_reply(now, id, outcome, &self.history) {
-                Ok(told) => self.told.extend(told.map(|(by, tag, answer)| Told::Answer(by, tag, answer))),
-                Err(failure) => drop(self.failed.get_or_insert(failure)),
-            },
-            Event::GiveUp { id } => {
+            ClientEvent::Reply(id, outcome) => {
+                match self.clients.on_reply(now, id, outcome, (&self.history, self.last_given)) {
+                    Ok(told) => self.told.extend(told.map(|(by, tag, answer)| Told::Answer(by, tag, answer))),
+                    Err(failure) => drop(self.failed.get_or_insert(failure)),
+                }
+            }
+            ClientEvent::GiveUp(id) => {
                 let given_up = self.clients.give_up(id);
                 self.told.extend(given_up.map(|(by, tag)| Told::Answer(by, tag, ControlAnswer::Unknown)));
             }
@@ -314,7 +306,9 @@ impl Candidates {
         let is_of_array = changes.iter().any(|change| change.key == Key::Array);
         changes.into_iter().for_each(|change| change.make(&mut self.keys));
         if is_of_array {
-            let next = Content::of(&self.keys).expect("it was written by a registrar").description;
+            let content = Content::of(&self.keys).expect("it was written by a registrar");
+            self.last_given = content.last;
+            let next = content.description;
             let before = self.description().revision;
             if next.revision > before {
                 self.told.push(Told::Description(Box::new(next.clone())));

@@ -75,6 +75,16 @@ enum Asker {
 /// An administrator that has given a command, the tag if it waits for the answer, and the answer if the description is replaced.
 pub(crate) type Administrator = (Name, Option<Tag>, Answer);
 
+/// What happens to these processes.
+pub(crate) enum ClientEvent {
+    /// They do something.
+    Tick,
+    /// A request arrives at a candidate.
+    Request(u64, Request),
+    Reply(u64, Outcome),
+    GiveUp(u64),
+}
+
 /// A request on its way: it arrives after this time, if it does.
 pub(crate) struct Sent {
     pub id: u64,
@@ -105,12 +115,8 @@ impl LeaderClients {
         leader.filter(|_| self.rng.chance(2, 3)).unwrap_or(other)
     }
 
-    /// How long an answer is on its way; none if it is lost.
-    pub fn way_back(&mut self) -> Option<Duration> {
-        self.way()
-    }
-
-    fn way(&mut self) -> Option<Duration> {
+    /// How long a request or an answer is on its way; none if it is lost.
+    pub fn way(&mut self) -> Option<Duration> {
         let usual = Duration::from_micros(self.rng.below(4_000) + 1);
         match self.rng.below(25) {
             0 if self.has_faults => None,
@@ -194,16 +200,19 @@ impl LeaderClients {
         Some(self.send(now, Asker::Host(number, nonce), revision, request))
     }
 
-    /// An answer arrives. `history`: the description of each revision that the registry has had. Returns what an administrator is told.
+    /// An answer arrives. The registry has had these descriptions by revision, and has this last generation. Returns what an administrator is told.
     pub fn on_reply(
         &mut self,
         now: Time,
         id: u64,
         outcome: Outcome,
-        history: &BTreeMap<u64, ArrayDescription>,
+        (history, last): (&BTreeMap<u64, ArrayDescription>, Generation),
     ) -> Result<Option<(Name, Tag, Answer)>, Failed> {
         let Some(Asked { by, at, revision }) = self.open.remove(&id) else { return Ok(None) };
         match (by, outcome) {
+            (Asker::Host(..), Ok(Reply::Taken(given))) if given > last => {
+                return failed("generation-not-durable", format!("{given:?} is given, and the registry has {last:?}"));
+            }
             (Asker::Host(number, nonce), outcome) => self.on_host_reply(now, (number, nonce, at), outcome)?,
             (Asker::Reader, Ok(Reply::Description(found))) => {
                 self.count("description read");
