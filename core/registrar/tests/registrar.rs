@@ -215,7 +215,10 @@ fn with_volume(next: &mut ArrayDescription) {
 }
 
 fn replacement(before: &ArrayDescription, change: impl FnOnce(&mut ArrayDescription)) -> Request {
-    let changed = before.changed(|next| Ok::<_, ()>(change(next)));
+    let changed = before.changed(|next| {
+        change(next);
+        Ok::<_, ()>(())
+    });
     Request::Replace { after: before.revision, next: Box::new(changed.expect("it does not fail").1) }
 }
 
@@ -286,7 +289,7 @@ fn a_leader_that_is_to_end_while_it_can_not_write_goes_on() {
 }
 
 #[test]
-fn what_a_description_changes_to_is_written_entry_by_entry_and_read_again() {
+fn a_changed_description_is_written_entry_by_entry_and_read_again() {
     let mut keys = Keys::new();
     let before = Content::new(description(), Generation(7));
     before.changes().expect("few keys").into_iter().for_each(|change| change.make(&mut keys));

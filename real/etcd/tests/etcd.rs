@@ -506,8 +506,7 @@ async fn the_next_leader_has_the_description_the_generations_and_the_leases() {
     for number in 101..104 {
         assert_eq!(leader.ask(host(number)).await, Ok(Reply::Taken(Generation(number as u32))));
     }
-    let populate = |next: &mut ArrayDescription| Ok::<_, ()>(next.populated = true);
-    let ((), next) = content().description.changed(populate).expect("it does not fail");
+    let next = ArrayDescription { populated: true, revision: 1, ..content().description };
     let replace = Request::Replace { after: 0, next: Box::new(next.clone()) };
     assert_eq!(leader.ask(replace.clone()).await, Ok(Reply::Replaced));
     sleep(Duration::from_millis(20)).await;

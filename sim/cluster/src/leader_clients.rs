@@ -29,7 +29,7 @@ const HOSTS: usize = 3;
 pub(crate) struct LeaderClients {
     rng: Rng,
     pub has_faults: bool,
-    open: BTreeMap<u64, Asked>,
+    open: BTreeMap<u64, OpenRequest>,
     last: u64,
     hosts: Vec<HostClient>,
     /// By which request each generation was taken.
@@ -56,7 +56,7 @@ struct HostClient {
 }
 
 /// A request that has no answer.
-struct Asked {
+struct OpenRequest {
     by: Asker,
     at: Time,
     /// The revision of the description at that time.
@@ -131,7 +131,7 @@ impl LeaderClients {
 
     fn send(&mut self, now: Time, by: Asker, revision: u64, request: Request) -> Sent {
         self.last += 1;
-        self.open.insert(self.last, Asked { by, at: now, revision });
+        self.open.insert(self.last, OpenRequest { by, at: now, revision });
         Sent { id: self.last, request, after: self.way() }
     }
 
@@ -147,7 +147,7 @@ impl LeaderClients {
         let revision = truth.revision;
         self.open.retain(|_, asked| now.since(asked.at) < Duration::from_secs(30));
         while let Some(change) = self.changes.front_mut() {
-            let changed = truth.changed(|next| Ok::<_, ()>(change(next))).expect("it does not fail").1;
+            let changed = changed(truth, change);
             if (ArrayDescription { revision, schema: truth.schema, ..changed.clone() }) != *truth {
                 sent.push(self.replace(now, Box::new(changed), None));
                 break;
@@ -170,8 +170,7 @@ impl LeaderClients {
             }
             (6, _) if self.has_faults => {
                 let mark = self.rng.next_u64();
-                let change = |next: &mut ArrayDescription| Ok::<_, ()>(next.creation.size = mark);
-                let next = Box::new(truth.changed(change).expect("it does not fail").1);
+                let next = Box::new(changed(truth, |next| next.creation.size = mark));
                 sent.push(self.replace(now, next, None));
             }
             _ => {}
@@ -208,7 +207,7 @@ impl LeaderClients {
         outcome: Outcome,
         (history, last): (&BTreeMap<u64, ArrayDescription>, Generation),
     ) -> Result<Option<(Name, Tag, Answer)>, Failed> {
-        let Some(Asked { by, at, revision }) = self.open.remove(&id) else { return Ok(None) };
+        let Some(OpenRequest { by, at, revision }) = self.open.remove(&id) else { return Ok(None) };
         match (by, outcome) {
             (Asker::Host(..), Ok(Reply::Taken(given))) if given > last => {
                 return failed("generation-not-durable", format!("{given:?} is given, and the registry has {last:?}"));
@@ -306,4 +305,13 @@ impl HostClient {
     fn is_surely_heard(&self, now: Time) -> bool {
         self.host.is_some() && now.since(self.renewed) < SURELY_HEARD
     }
+}
+
+/// The description after a change.
+fn changed(before: &ArrayDescription, change: impl FnOnce(&mut ArrayDescription)) -> ArrayDescription {
+    let changed = before.changed(|next| {
+        change(next);
+        Ok::<_, ()>(())
+    });
+    changed.expect("it does not fail").1
 }

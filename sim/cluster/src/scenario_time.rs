@@ -1,5 +1,6 @@
 //! The time of scripted scenarios: it passes until a request is answered, or for a while. At each moment, what must hold then is checked.
 
+use crate::candidates::Told;
 use crate::cluster::{Cluster, Failed, HostSlot, PATIENCE};
 use crate::prelude::*;
 use crate::{exclusion, member_state};
@@ -51,7 +52,7 @@ impl Cluster {
             let Some(candidates) = &mut self.candidates else { return Some(event) };
             let is_over = candidates.on_event(world, &event);
             let told = std::mem::take(&mut candidates.told);
-            told.into_iter().for_each(|told| self.tell_control(told));
+            told.into_iter().for_each(|told| tell_control(self, told));
             if !is_over {
                 return Some(event);
             }
@@ -72,4 +73,12 @@ impl Cluster {
         self.candidates.as_ref().and_then(|candidates| candidates.failed.clone()).map_or(Ok(()), Err)?;
         member_state::check_membership(self)
     }
+}
+
+/// Tells the control plane, if there is one, what the registry has or the leader has answered.
+fn tell_control(cluster: &mut Cluster, told: Told) {
+    cluster.with_control(|control, cx| match told {
+        Told::Description(description) => control.follow_description(cx, &description),
+        Told::Answer(by, tag, answer) => control.answer_administrator(cx, by, tag, answer),
+    });
 }

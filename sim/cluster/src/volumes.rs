@@ -22,15 +22,15 @@ impl Cluster {
         std::mem::swap(&mut self.volume, &mut self.others[number]);
         outcome
     }
+}
 
-    /// Has the leading one of several monitors change the description in the registry.
-    pub(crate) fn change_description(&mut self, change: impl FnMut(&mut ArrayDescription) + 'static) {
-        let Some(candidates) = &mut self.candidates else { return };
-        candidates.change(Box::new(change));
-        let until = self.world.now().after(AFTERMATH);
-        while self.candidates.as_ref().is_some_and(|candidates| candidates.is_changing()) && self.pass(until) {}
-        assert!(self.world.now() < until, "the leader does not change the description within {AFTERMATH:?}");
-    }
+/// Has the leading one of several monitors change the description in the registry.
+pub(crate) fn change_description(cluster: &mut Cluster, change: impl FnMut(&mut ArrayDescription) + 'static) {
+    let Some(candidates) = &mut cluster.candidates else { return };
+    candidates.change(Box::new(change));
+    let until = cluster.world.now().after(AFTERMATH);
+    while cluster.candidates.as_ref().is_some_and(|candidates| candidates.is_changing()) && cluster.pass(until) {}
+    assert!(cluster.world.now() < until, "the leader does not change the description within {AFTERMATH:?}");
 }
 
 /// Creates another volume: first at the devices, then at the monitor, then at the hosts.
@@ -53,7 +53,7 @@ pub(crate) fn make_volume(cluster: &mut Cluster, by: HostSlot, more: &MoreVolume
             next.volumes.push(entry.clone());
         }
     };
-    cluster.change_description(enter);
+    change_description(cluster, enter);
     tell_monitor(cluster, ControlRequest::AdoptVolume { volume: volume.clone() });
     tell_hosts(cluster, &ArrayRequest::AdoptVolume { volume })
 }
@@ -66,7 +66,7 @@ pub(crate) fn remove_volume(cluster: &mut Cluster, by: HostSlot, number: usize) 
         manage(cluster, by, *device, Task::RemoveObject { object: volume.id.object() })?;
     }
     let id = volume.id.0;
-    cluster.change_description(move |next| next.volumes.retain(|entry| entry.id != id));
+    change_description(cluster, move |next| next.volumes.retain(|entry| entry.id != id));
     tell_monitor(cluster, ControlRequest::DropVolume { volume: volume.id });
     cluster.removed.push(cluster.others.remove(number));
     Ok(())

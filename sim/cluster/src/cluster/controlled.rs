@@ -1,7 +1,6 @@
 //! The cluster around its control plane: it lends the control plane what this sees of the array, and carries out what follows.
 
 use super::{ARRAY, Cluster};
-use crate::candidates::Told;
 use crate::control::context::{Action, Context};
 use crate::control::store;
 use crate::control::{Beginning, ChangeOptions, ControlPlane, RETURN_MAX, SilenceOptions, TOKENS};
@@ -105,14 +104,6 @@ impl Cluster {
         volumes::tell_monitor(self, request);
     }
 
-    /// Tells the control plane, if there is one, what the registry has or the leader has answered.
-    pub(crate) fn tell_control(&mut self, told: Told) {
-        self.with_control(|control, cx| match told {
-            Told::Description(description) => control.follow_description(cx, &description),
-            Told::Answer(by, tag, answer) => control.answer_administrator(cx, by, tag, answer),
-        });
-    }
-
     /// Begins the control plane, with these faults: all living hosts have leases, and follow it.
     pub(crate) fn begin_control(&mut self, faults: Option<ChangeOptions>) {
         let generations = self.slots().map(|slot| self.generation(slot));
@@ -127,7 +118,7 @@ impl Cluster {
         };
         let devices = beginning.devices.iter().map(|(device, disk)| (*device, Some(*disk))).collect();
         let first = store::ready_description(ARRAY, &beginning.volumes, devices);
-        self.change_description(move |next| {
+        volumes::change_description(self, move |next| {
             let (schema, revision, creation) = (next.schema, next.revision, next.creation.clone());
             *next = ArrayDescription { schema, revision, creation, ..first.clone() };
         });
