@@ -147,6 +147,8 @@ struct View {
     fenced: Vec<u32>,
     /// How many leases it has granted.
     leases: u64,
+    /// The number of the newest head that it has seen.
+    seen: u64,
     has_stopped: bool,
 }
 
@@ -273,6 +275,7 @@ async fn run(
                         leads: leads.map(|(head, _)| head.clone()),
                         fenced: (1..20).filter(is_fenced).collect(),
                         leases,
+                        seen: registrar.seen().map_or(0, |mark| mark.seq),
                         has_stopped: registrar.deadline().is_none(),
                     });
                     continue;
@@ -537,14 +540,11 @@ async fn candidates_stop_when_etcd_has_gone_back() {
     let kept = etcd.folder.join("kept");
     copy(&etcd.data(0), &kept);
     etcd.run(0);
-    let before = async |registry: Registry| registry.head().await.ok().flatten();
-    let mut newest = 0;
-    wait_until(async || {
-        let seq = before(etcd.registry()).await.map_or(0, |head| head.seq);
-        newest = if newest == 0 { seq } else { newest };
-        seq > newest + 3
-    })
-    .await;
+    // Each has seen what is lost then.
+    let newest = leader.view().await.seen.max(heir.view().await.seen);
+    for registrar in [&leader, &heir] {
+        wait_until(async || registrar.view().await.seen > newest + 3).await;
+    }
     etcd.kill(0);
     std::fs::remove_dir_all(etcd.data(0)).expect("removed");
     copy(&kept, &etcd.data(0));
