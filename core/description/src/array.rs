@@ -151,7 +151,7 @@ fn one() -> u16 {
 
 impl ArrayDescription {
     /// The schema that a release must know to read this description.
-    pub(crate) fn needed_schema(&self) -> u64 {
+    pub fn needed_schema(&self) -> u64 {
         let grows = |volume: &VolumeEntry| match &volume.state {
             VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => matches!(to, Change::Grow(_)),
             _ => false,

@@ -7,11 +7,12 @@
 
 use crate::LeaseTime;
 use braid_base::Generation;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The version of the array's description. Every change of the description has a higher version than the one before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version(pub u64);
 
 /// The leases of hosts, or those that a transition is about. `R` is what hosts report with their renewals.
@@ -22,7 +23,7 @@ pub struct LeaseTable<R> {
     leases: BTreeMap<Generation, Lease<R>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease<R> {
     /// It can't be renewed any more.
     pub is_over: bool,
@@ -33,7 +34,7 @@ pub struct Lease<R> {
 }
 
 /// A renewal of a lease.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Heartbeat<R> {
     /// When the host made the renewal out; none if the record is unreadable, which counts as silence.
     pub renewed: Option<LeaseTime>,
@@ -57,7 +58,7 @@ pub enum Write {
 }
 
 /// Leases that are over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expired {
     /// The generations that held them, and that can no longer renew them.
     pub gone: Vec<Generation>,
@@ -69,7 +70,7 @@ pub struct Expired {
 }
 
 /// The generations that devices must refuse: every generation below a number, except those with a lease that is not over.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fence {
     pub below: Generation,
     /// Ascending.
@@ -77,7 +78,7 @@ pub struct Fence {
 }
 
 /// How the end of one lease went.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseEnd {
     /// The host has renewed its lease.
     Lives,

@@ -1,9 +1,10 @@
 //! The time of leases: comparable between the processes of one machine, across sleep, but not across boots.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A reading of a clock that also advances while the machine sleeps, with the boot that it belongs to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LeaseTime {
     pub boot: String,
     /// The time since that boot.

@@ -1,14 +1,15 @@
 //! The value of the key `head`. Every write of a leader replaces it, so one value names the leader, proves that it lives, and refuses late
 //! writes. No value recurs: a term has a random nonce, and each write of it a higher number.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// A monitor that may lead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CandidateId(pub u16);
 
 /// A random number that names the term of one process. Registries that were restored from a copy count terms again, but draw other nonces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Nonce(pub u128);
 
 /// The value of `head`.
@@ -26,7 +27,7 @@ pub struct Head {
 }
 
 /// Where in the history a head is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mark {
     pub term: u64,
     pub nonce: Nonce,

@@ -2,6 +2,7 @@
 
 use crate::{CandidateId, Head, Mark, Nonce};
 use braid_base::Time;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ pub enum Answer {
 }
 
 /// What candidates say to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// The leader of this term asks for a promise. It gives the time at which it sends this, by its own clock.
     Ask { term: u64, nonce: Nonce, sent: Time },

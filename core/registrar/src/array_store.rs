@@ -10,19 +10,18 @@
 //!   is at most the doubt of a leader later than the win of another one, and a new leader takes each lease as renewed after that doubt. A
 //!   renewal that finds no lease goes through a round: an earlier leader does not know of later ones.
 //! - Silence counts by the clock of this leader, for as long as it was not suspended.
-//! - A write that is lost leads to no answer but [`Refused::NotLeading`], and to the end of what is in memory here.
+//! - A write that is lost leads to no answer but [`Refused::Unknown`], and to the end of what is in memory here.
 //! - The monitor is told of a volume before that is written, and forgets one after that is written.
 
 use crate::entries::{Change, Content, Key, LeaseEntry, array_change, changes, divide, lease_change, sort};
 use crate::requests::{HostLease, Outcome, REPORT_BYTES_MAX, ROLE_BYTES_MAX, Refused, Reply, Request, RequestId};
-use braid_base::{Generation, Time, VolumeId, limits::HOSTS_MAX};
+use braid_base::{Generation, Level, Time, VolumeId, limits::HOSTS_MAX};
 use braid_description::{ArrayDescription, DescriptionError, VolumeState, describe_widest};
 use braid_host_leases::{Heartbeat, Lease, LeaseTable, LeaseTime, Version, Write};
 use braid_layout::VolumeDescription;
 use braid_leadership::times::longer;
 use braid_leadership::{Head, QuestionId, WriteId};
 use braid_machine::{ControlOutcome, ControlRequest};
-use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -44,17 +43,25 @@ pub(crate) struct ArrayStore {
     /// Names the term in times of leases.
     term: String,
     description: ArrayDescription,
-    table: LeaseTable<Bytes>,
+    table: LeaseTable<String>,
     /// What is kept of each lease of the table.
     leases: BTreeMap<Generation, LeaseEntry>,
     /// What the monitor has been told.
     volumes: Volumes,
-    waiting: VecDeque<(RequestId, Request)>,
+    waiting: VecDeque<Waiting>,
     round: Option<Round>,
     /// A write was refused: what is in memory here will not be in the registry.
     is_closed: bool,
     /// The time of the last step.
     seen: Time,
+}
+
+/// A request, and when it arrived. Silence is judged for that time: renewals that came later may still wait behind it.
+#[derive(Clone, Debug)]
+struct Waiting {
+    id: RequestId,
+    arrived: LeaseTime,
+    request: Request,
 }
 
 /// What the candidate is to do for a round.
@@ -89,7 +96,7 @@ impl ArrayStore {
         let mut table = LeaseTable::new(last);
         let renewed = LeaseTime { boot: term.clone(), elapsed: now.after(longer(doubt)).since(Time(0)) };
         for (host, LeaseEntry { is_over, .. }) in &leases {
-            let heartbeat = Heartbeat { renewed: Some(renewed.clone()), confirmed: Version(0), report: Bytes::new() };
+            let heartbeat = Heartbeat { renewed: Some(renewed.clone()), confirmed: Version(0), report: String::new() };
             table.insert(*host, Lease { is_over: *is_over, is_renewed: false, heartbeat }, None);
         }
         let (waiting, round, is_closed) = (VecDeque::new(), None, false);
@@ -129,14 +136,14 @@ impl ArrayStore {
         if self.waiting.len() >= WAITING_MAX {
             return Some(Err(Refused::Busy));
         }
-        self.waiting.push_back((id, request));
+        self.waiting.push_back(Waiting { id, arrived: self.time(now), request });
         None
     }
 
     /// Begins the next round, or the next write of this one, if none is under way. `number` names it. `tell` tells the monitor something.
-    pub fn begin(&mut self, now: Time, number: u64, tell: Tell) -> Option<Ask> {
+    pub fn begin(&mut self, number: u64, tell: Tell) -> Option<Ask> {
         if self.round.is_none() && !self.waiting.is_empty() {
-            self.round = Some(self.carry_out(now, tell));
+            self.round = Some(self.carry_out(tell));
         }
         let round = self.round.as_mut().filter(|round| round.asked.is_none())?;
         round.asked = Some(number);
@@ -186,15 +193,15 @@ impl ArrayStore {
     }
 
     /// Carries out what waits, in memory.
-    fn carry_out(&mut self, now: Time, tell: Tell) -> Round {
-        let (now, mut round) = (self.time(now), Round::default());
-        while let Some((id, request)) = self.waiting.pop_front() {
-            if round.replaces && matches!(request, Request::Replace { .. }) {
-                self.waiting.push_front((id, request));
+    fn carry_out(&mut self, tell: Tell) -> Round {
+        let mut round = Round::default();
+        while let Some(next) = self.waiting.pop_front() {
+            if round.replaces && matches!(next.request, Request::Replace { .. }) {
+                self.waiting.push_front(next);
                 break;
             }
-            let outcome = self.apply(&now, request, &mut round, tell);
-            round.answers.push((id, outcome));
+            let outcome = self.apply(&next.arrived, next.request, &mut round, tell);
+            round.answers.push((next.id, outcome));
         }
         self.close(&mut round);
         round
@@ -246,6 +253,18 @@ impl ArrayStore {
         if next.array != before.array || next.revision != before.revision + 1 {
             return Err(Refused::Invalid("it is not the next description of this array".into()));
         }
+        if next.next_volume < before.next_volume
+            || next.next_device < before.next_device
+            || next.last_file_system < before.last_file_system
+            || next.level < before.level
+        {
+            return Err(Refused::Invalid(
+                "numbers that were given would be given again, or its level would fall".into(),
+            ));
+        }
+        if next.schema != next.needed_schema() || next.level > Level::KNOWN {
+            return Err(Refused::Invalid("this release can't read it".into()));
+        }
         next.check().map_err(Refused::Invalid)?;
         sort(&mut next);
         // With the largest number: `array` is written with the last one of the round.
@@ -270,7 +289,7 @@ impl ArrayStore {
     }
 
     /// Gives a generation.
-    fn give(&mut self, now: &LeaseTime, (nonce, role, report): (u64, String, Bytes), round: &mut Round) -> Outcome {
+    fn give(&mut self, now: &LeaseTime, (nonce, role, report): (u64, String, String), round: &mut Round) -> Outcome {
         if let Some((host, _)) = self.leases.iter().find(|(_, lease)| lease.nonce == nonce) {
             let host = *host;
             return self.renew(now, host, Version(0), &report).map(|_| Reply::Taken(host));
@@ -287,17 +306,17 @@ impl ArrayStore {
         Ok(Reply::Taken(host))
     }
 
-    fn renew(&mut self, now: &LeaseTime, host: Generation, confirmed: Version, report: &Bytes) -> Outcome {
+    fn renew(&mut self, now: &LeaseTime, host: Generation, confirmed: Version, report: &str) -> Outcome {
         if report.len() > REPORT_BYTES_MAX {
             return Err(Refused::Invalid("a report that is too long".into()));
         }
-        let heartbeat = Heartbeat { renewed: Some(now.clone()), confirmed, report: report.clone() };
+        let heartbeat = Heartbeat { renewed: Some(now.clone()), confirmed, report: report.to_string() };
         self.table.renew(host, heartbeat)?;
         Ok(Reply::Renewed { is_asked_to_end: self.leases[&host].is_asked_to_end })
     }
 
     fn hosts(&self, now: &LeaseTime, length: Duration) -> Vec<HostLease> {
-        let seen = |(host, lease): (Generation, &Lease<Bytes>)| HostLease {
+        let seen = |(host, lease): (Generation, &Lease<String>)| HostLease {
             host,
             role: self.leases[&host].role.clone(),
             is_live: self.table.is_live(host, now, length),
@@ -342,7 +361,8 @@ fn volumes_of(description: &ArrayDescription) -> Result<Volumes, DescriptionErro
 }
 
 /// The answers to requests of which nothing definite is known.
-fn unanswered(round: Round, waiting: VecDeque<(RequestId, Request)>) -> Vec<(RequestId, Outcome)> {
-    let all = round.answers.into_iter().map(|(id, _)| id).chain(waiting.into_iter().map(|(id, _)| id));
-    all.map(|id| (id, Err(Refused::NotLeading))).collect()
+fn unanswered(round: Round, waiting: VecDeque<Waiting>) -> Vec<(RequestId, Outcome)> {
+    let of_round = if round.parts.is_empty() { Refused::NotLeading } else { Refused::Unknown };
+    let begun = round.answers.into_iter().map(|(id, _)| (id, Err(of_round.clone())));
+    begun.chain(waiting.into_iter().map(|next| (next.id, Err(Refused::NotLeading)))).collect()
 }

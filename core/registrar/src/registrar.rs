@@ -11,8 +11,12 @@ use braid_machine::{ControlOutcome, ControlRequest, Effect as MonitorEffect, Ign
 use braid_membership::leadership::{CurrentId, Term};
 use braid_membership::{Monitor, MonitorConfig, MonitorService};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 type MonitorInput = braid_machine::Input<ControlRequest>;
+
+/// A leader that could not read all keys for so long leaves the array to others.
+const UNREADABLE: Duration = Duration::from_secs(10);
 
 /// A monitor that leads, or may lead.
 #[derive(Clone, Debug)]
@@ -32,6 +36,7 @@ pub struct Registrar {
 #[derive(Clone, Debug)]
 struct Leading {
     won: Head,
+    began: Time,
     term: Term,
     disk: RecordDisk,
     /// None until all keys are read.
@@ -118,6 +123,12 @@ impl Registrar {
                 }
             }
         }
+        let can_not_read = |leading: &&Leading| leading.serving.is_none() && now.time.since(leading.began) > UNREADABLE;
+        if self.unusable.is_none() && self.leading.as_deref().filter(can_not_read).is_some() {
+            // The way to the registry may be such that heads pass, and large answers do not.
+            self.unusable = Some(Refused::Unreadable);
+            self.decide(cx, braid_leadership::Input::Resign);
+        }
         let due = self.leading.as_mut().and_then(|leading| leading.disk.due(now.time));
         calls.extend(due.map(|read| Outgoing::ReadAll { read }));
         calls
@@ -157,7 +168,7 @@ impl Registrar {
                 Effect::Send { to, message } => cx.calls.push(Outgoing::Send { to, message }),
                 Effect::Won { head, wait, follows } => {
                     let (term, disk) = (Term { wait, follows }, RecordDisk::new(self.next_number()));
-                    self.leading = Some(Box::new(Leading { won: head, term, disk, serving: None }));
+                    self.leading = Some(Box::new(Leading { won: head, began: cx.now.time, term, disk, serving: None }));
                     self.unusable = None;
                 }
                 Effect::Written(WriteId(number)) => self.on_done(cx, number),
@@ -246,7 +257,9 @@ impl Registrar {
 
     /// Has the store do something, which tells the monitor what it must know.
     fn with_store<T>(&mut self, cx: &mut Cx, act: impl FnOnce(&mut ArrayStore, Tell) -> T) -> Option<T> {
+        let may_grant = self.candidate.may_grant(cx.now.time);
         let Serving { monitor, store, .. } = self.serving()?;
+        monitor.may_grant(may_grant);
         let mut effects = MonitorEffects::new();
         let result = act(store, &mut |request| tell(monitor, cx.now, request, &mut effects));
         self.follow(cx, &mut effects);
@@ -255,8 +268,8 @@ impl Registrar {
 
     /// The store goes on, if it can.
     fn work(&mut self, cx: &mut Cx) {
-        let (number, now) = (self.next_number(), cx.now.time);
-        match self.with_store(cx, |store, tell| store.begin(now, number, tell)).flatten() {
+        let number = self.next_number();
+        match self.with_store(cx, |store, tell| store.begin(number, tell)).flatten() {
             Some(Ask::Write(write)) => self.decide(cx, braid_leadership::Input::Write { write, candidates: None }),
             Some(Ask::Question(question)) => self.decide(cx, braid_leadership::Input::Question(question)),
             None => {}

@@ -6,7 +6,7 @@ use braid_base::Generation;
 use braid_description::{ArrayDescription, DescriptionError};
 use braid_host_leases::{Expired, Lease, LeaseEnd, LeaseLost, Version};
 use braid_machine::HostError;
-use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Names a request. No two open ones of one registrar have the same number; who gives them knows whom to answer.
@@ -19,7 +19,8 @@ pub const ROLE_BYTES_MAX: usize = 1 << 10;
 pub const REPORT_BYTES_MAX: usize = 64 << 10;
 
 /// A request to the registrar that leads. Times are those of its own clock: a host's renewal is made when it arrives.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum Request {
     /// What is the description?
     Describe,
@@ -27,16 +28,16 @@ pub enum Request {
     Replace { after: u64, next: Box<ArrayDescription> },
     /// Takes a generation that was never given before, with a lease. Repeated with its `nonce`, a random number, it gives the same generation,
     /// unless its lease has ended or was released meanwhile.
-    Take { nonce: u64, role: String, report: Bytes },
+    Take { nonce: u64, role: String, report: String },
     /// Renews a lease. The host has confirmed the description of this version.
-    Renew { host: Generation, confirmed: Version, report: Bytes },
+    Renew { host: Generation, confirmed: Version, report: String },
     /// Releases a lease: the host has ended, and all its transactions are decided.
     Release { host: Generation },
     /// Asks a host to end. It hears of that with its next renewal.
     AskToEnd { host: Generation },
     /// Which hosts have leases? Those are live that have renewed theirs within this time.
     Hosts { length: Duration },
-    /// Ends the leases of all hosts that were silent for longer ([`braid_host_leases::LeaseTable::expire`]).
+    /// Ends the leases of all hosts that were silent for longer when this arrived ([`braid_host_leases::LeaseTable::expire`]).
     Expire { by: Generation, length: Duration },
     /// Ends the lease of one host if it was silent for longer ([`braid_host_leases::LeaseTable::expire_one`]).
     ExpireOne { host: Generation, length: Duration },
@@ -44,7 +45,7 @@ pub enum Request {
     Forget { gone: Vec<Generation> },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     Description(Box<ArrayDescription>),
     Replaced,
@@ -62,7 +63,7 @@ pub enum Reply {
 }
 
 /// A host that has a lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostLease {
     pub host: Generation,
     pub role: String,
@@ -70,15 +71,21 @@ pub struct HostLease {
     /// The time since it was last heard: of hosts that this leader has not heard, since it leads.
     pub silent: Option<Duration>,
     /// What it said last; empty if this leader has not heard it.
-    pub lease: Lease<Bytes>,
+    pub lease: Lease<String>,
 }
 
 /// Why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Nothing definite is known, and the same can be asked elsewhere. What it was to change may be changed, now or never.
+    /// Nothing was changed. The same can be asked elsewhere.
     #[error("this monitor does not lead")]
     NotLeading,
+    /// What it was to change may be changed, now or later, or never.
+    #[error("this monitor leads no more, and does not know what has become of the request")]
+    Unknown,
+    /// Nothing can be answered until another candidate leads.
+    #[error("the registry's keys could not be read")]
+    Unreadable,
     #[error("too much waits at the leading monitor")]
     Busy,
     #[error("host {} has no lease, or one that is over", .0.0)]

@@ -25,6 +25,8 @@ struct World {
     keys: Keys,
     /// Calls of this registrar don't arrive.
     cut: Option<usize>,
+    /// This registrar gets no answers that are as long as all keys.
+    narrow: Option<usize>,
     told: Vec<(usize, NodeId, MonitorReply)>,
     answers: BTreeMap<u64, Outcome>,
     asked: u64,
@@ -55,7 +57,7 @@ impl World {
         let first = Content::new(description(), Generation(100)).changes().expect("few keys");
         first.into_iter().for_each(|change| change.make(&mut keys));
         let (head, told, answers) = (Head::first(ids.into_iter().collect()), Vec::new(), BTreeMap::new());
-        World { now, registrars, head, keys, cut: None, told, answers, asked: 0 }
+        World { now, registrars, head, keys, cut: None, narrow: None, told, answers, asked: 0 }
     }
 
     /// Lets time pass, in which all devices ask for leases.
@@ -121,6 +123,7 @@ impl World {
     fn carry_out(&mut self, of: usize, call: Outgoing) {
         let input = match call {
             Outgoing::Read { call } => Input::Answer { call, answer: Answer::Head(Some(self.head.clone())) },
+            Outgoing::ReadAll { .. } if self.narrow == Some(of) => return,
             Outgoing::ReadAll { read } => {
                 Input::Found { read, found: Some(Found { head: self.head.clone(), keys: self.keys.clone() }) }
             }
@@ -223,11 +226,11 @@ fn replacement(before: &ArrayDescription, change: impl FnOnce(&mut ArrayDescript
 }
 
 fn take(nonce: u64) -> Request {
-    Request::Take { nonce, role: "test".into(), report: Bytes::from_static(b"here") }
+    Request::Take { nonce, role: "test".into(), report: "here".into() }
 }
 
 fn renew(host: u32) -> Request {
-    Request::Renew { host: Generation(host), confirmed: Version(1), report: Bytes::new() }
+    Request::Renew { host: Generation(host), confirmed: Version(1), report: String::new() }
 }
 
 fn is_lease(reply: &MonitorReply) -> bool {
@@ -366,7 +369,8 @@ fn a_change_is_answered_when_it_is_durable_and_the_next_leader_has_it() {
     assert!(world.answers.is_empty(), "{:?}", world.answers);
     world.cut = None;
     world.pass(STEP);
-    assert!(asked.iter().all(|asked| world.answers.remove(asked) == Some(Err(Refused::NotLeading))));
+    let outcomes = asked.map(|asked| world.answers.remove(&asked).expect("an answer").expect_err("it leads no more"));
+    assert_eq!(outcomes, [Refused::Unknown, Refused::NotLeading, Refused::NotLeading, Refused::NotLeading]);
     assert_eq!((world.describe(), world.leases().0), (before, vec![102, 103]));
 }
 
@@ -399,6 +403,25 @@ fn a_new_leader_expires_no_host_for_being_unheard() {
 }
 
 #[test]
+fn silence_is_judged_for_the_time_at_which_a_request_arrives() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(10));
+    (0..2).for_each(|nonce| drop(world.answer(take(nonce)).expect("taken")));
+    // A former leader may have renewed them within its doubt.
+    world.pass(Duration::from_secs(2));
+    let leader = world.leader();
+    (101..103).for_each(|host| drop(world.answer(renew(host)).expect("it has a lease")));
+    world.cut = Some(leader);
+    world.ask(leader, Request::Describe);
+    let expire = Request::Expire { by: Generation(101), length: Duration::from_millis(500) };
+    let asked = world.ask(leader, expire);
+    world.pass(Duration::from_millis(800));
+    world.cut = None;
+    world.pass(Duration::from_millis(600));
+    assert!(matches!(&world.answers[&asked], Ok(Reply::Expired(expired)) if expired.gone.is_empty()));
+}
+
+#[test]
 fn a_change_that_is_too_large_or_contradicts_itself_is_refused() {
     let mut world = World::new();
     world.pass(Duration::from_secs(10));
@@ -412,9 +435,18 @@ fn a_change_that_is_too_large_or_contradicts_itself_is_refused() {
         next.volumes[0].devices[1] = 9;
     };
     assert!(matches!(world.replace(nowhere), Err(Refused::Monitor(_))), "the monitor has no such device");
+    let newer = match replacement(&description(), with_volume) {
+        Request::Replace { after, next } => {
+            Request::Replace { after, next: ArrayDescription { schema: 99, ..*next }.into() }
+        }
+        other => other,
+    };
+    assert!(matches!(world.answer(newer), Err(Refused::Invalid(_))), "no leader could read it");
     let stale = replacement(&description(), with_volume);
     assert_eq!(world.replace(with_volume), Ok(Reply::Replaced));
     assert_eq!(world.answer(stale), Ok(Reply::Superseded));
+    let again = |next: &mut ArrayDescription| (next.next_volume, next.volumes) = (1, Vec::new());
+    assert!(matches!(world.replace(again), Err(Refused::Invalid(_))), "a number is never given again");
     // Leases of any number end, in several writes.
     for nonce in 0..300 {
         world.answer(take(nonce)).expect("taken");
@@ -437,4 +469,14 @@ fn a_candidate_that_can_not_read_the_registry_leaves_it_to_others() {
     world.keys.remove("later/1");
     world.pass(Duration::from_secs(10));
     world.leader();
+}
+
+#[test]
+fn a_leader_that_gets_no_long_answers_leaves_the_array_to_the_other() {
+    for narrow in 0..2 {
+        let mut world = World::new();
+        world.narrow = Some(narrow);
+        world.pass(Duration::from_secs(30));
+        assert_eq!(world.leader(), 1 - narrow);
+    }
 }

@@ -12,7 +12,6 @@ use braid_control_protocol::{Answer, Tag};
 use braid_description::ArrayDescription;
 use braid_host_leases::Version;
 use braid_registrar::{Content, Outcome, Refused, Reply, Request};
-use bytes::Bytes;
 use std::collections::VecDeque;
 
 /// How often each of these processes does something.
@@ -182,7 +181,7 @@ impl LeaderClients {
         let nonce = self.hosts[number].nonce;
         let silent = Duration::from_millis(self.rng.below(2 * ALLOWED.as_millis() as u64));
         let request = match (self.hosts[number].host, self.rng.below(400)) {
-            (None, 0..100) => Request::Take { nonce, role: "client".into(), report: Bytes::new() },
+            (None, 0..100) => Request::Take { nonce, role: "client".into(), report: String::new() },
             (Some(host), 0) => {
                 self.hosts[number] = self.new_host();
                 Request::Release { host }
@@ -192,7 +191,7 @@ impl LeaderClients {
                 return None;
             }
             (Some(host), 3..100) if self.hosts[number].silent_until <= now => {
-                Request::Renew { host, confirmed: Version(revision), report: Bytes::new() }
+                Request::Renew { host, confirmed: Version(revision), report: String::new() }
             }
             _ => return None,
         };
