@@ -1,0 +1,103 @@
+//! Finds the leader among the candidates, and asks it. A request that has no definite answer is asked again, at another candidate, until its
+//! time is over, if it can be repeated.
+
+use crate::http::{self, CallError, REQUESTS, Refusal};
+use braid_registrar::{Reply, Request};
+use hyper::{Method, StatusCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How long one candidate may take: a leader that can't reach the registry says nothing.
+const CALL_WAIT: Duration = Duration::from_secs(2);
+/// The pause when no candidate leads.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Asks the leader of an array. Clones share what they know of it.
+#[derive(Clone, Debug)]
+pub struct LeaderClient {
+    /// `HOST:PORT` of each candidate's HTTP interface.
+    candidates: Arc<[String]>,
+    /// The one that answered last.
+    last: Arc<AtomicUsize>,
+}
+
+/// Why a request has no reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// The leader has refused it: nothing has changed.
+    #[error("{message}")]
+    Refused {
+        /// What it is, for programs: `lease-lost`, `busy`, `invalid`, …
+        code: String,
+        message: String,
+    },
+    /// It may have been carried out, or be carried out later, and was not repeated: look what is there now.
+    #[error("the outcome is not known: {why}")]
+    Unknown { why: String },
+    /// Nothing was changed, but by a request that can be repeated.
+    #[error("no leader has answered within {within:?}: {why}")]
+    NoLeader { within: Duration, why: String },
+}
+
+impl LeaderClient {
+    /// `candidates`: `HOST:PORT` of the HTTP interface of each, at least one. Nothing is sent before the first request.
+    pub fn new(candidates: impl IntoIterator<Item = String>) -> LeaderClient {
+        LeaderClient { candidates: candidates.into_iter().collect(), last: Arc::default() }
+    }
+
+    /// Asks until there is a definite answer, at most for the time `within`.
+    pub async fn ask(&self, request: &Request, within: Duration) -> Result<Reply, AskError> {
+        let refused = |code: String, message: String| Err(AskError::Refused { code, message });
+        let body = match serde_json::to_vec(request) {
+            Ok(body) => body,
+            Err(error) => return refused("invalid".into(), error.to_string()),
+        };
+        let (begun, count) = (Instant::now(), self.candidates.len());
+        let mut why = "no candidate is known".to_string();
+        while let Some(left) = within.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+            let index = self.last.load(Ordering::Relaxed) % count.max(1);
+            let Some(address) = self.candidates.get(index) else { break };
+            let answered = http::call(address, (Method::POST, REQUESTS), body.clone(), left.min(CALL_WAIT)).await;
+            let may_be_made = match answered {
+                Ok((StatusCode::OK, reply)) => match serde_json::from_slice(&reply) {
+                    Ok(reply) => return Ok(reply),
+                    Err(error) => {
+                        why = format!("{address} answers what this release does not understand: {error}");
+                        true
+                    }
+                },
+                Ok((status, refusal)) => {
+                    let Refusal { code, message } = serde_json::from_slice(&refusal)
+                        .unwrap_or_else(|_| Refusal { code: "strange".into(), message: status.to_string() });
+                    // Only a leader says this.
+                    if status == StatusCode::CONFLICT {
+                        return refused(code, message);
+                    }
+                    why = format!("{address}: {message}");
+                    status == StatusCode::GATEWAY_TIMEOUT
+                }
+                Err(error) => {
+                    why = format!("{address}: {error}");
+                    !matches!(error, CallError::Connect(_))
+                }
+            };
+            if may_be_made && !is_repeatable(request) {
+                return Err(AskError::Unknown { why });
+            }
+            // Another request may have found the leader meanwhile.
+            let _ = self.last.compare_exchange(index, (index + 1) % count, Ordering::Relaxed, Ordering::Relaxed);
+            if index + 1 == count {
+                sleep(PAUSE).await;
+            }
+        }
+        Err(AskError::NoLeader { within, why })
+    }
+}
+
+/// True if a request leads to the same when it is made twice. A replacement that was made is refused the second time, as one that came too
+/// late is; and silence is judged for the time at which a request arrives.
+fn is_repeatable(request: &Request) -> bool {
+    !matches!(request, Request::Replace { .. } | Request::Expire { .. } | Request::ExpireOne { .. })
+}

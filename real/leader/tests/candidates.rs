@@ -1,0 +1,389 @@
+//! Three candidates over loopback, on a real etcd of three members, with a device and a client that know them by their addresses.
+
+#[path = "../../etcd/tests/members/mod.rs"]
+mod members;
+
+use braid_base::limits::Settings;
+use braid_base::{Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Level, NodeId, Now, Time};
+use braid_description::{ArrayDescription, Creation, DeviceEntry};
+use braid_host_leases::Version;
+use braid_leader::{AskError, Candidate, CandidateError, CandidateState, LeaderClient, Place};
+use braid_leadership::{CandidateId, Head};
+use braid_machine::{Effects, Input, Machine, Never, NoDisk};
+use braid_membership::MonitorConfig;
+use braid_registrar::{Content, Reply, Request};
+use braid_shell::{Address, Addresses, Counters, Node, run_host};
+use braid_wire::{Message, MonitorCommand, MonitorReply, MonitorRequest};
+use members::{ARRAY, Etcd, LONG, wait_until};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+/// A candidate that runs in a task.
+struct Running {
+    wire: Address,
+    http: String,
+    state: watch::Receiver<CandidateState>,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Result<(), CandidateError>>,
+}
+
+impl Running {
+    fn leads(&self) -> bool {
+        !self.task.is_finished() && self.state.borrow().leads.is_some()
+    }
+}
+
+fn place(etcd: &Etcd, folder: &Path, id: u16) -> Place {
+    Place {
+        id: CandidateId(id),
+        wire: Address::loopback(0),
+        http: "127.0.0.1:0".parse().expect("an address"),
+        others: BTreeMap::new(),
+        etcd: etcd.endpoints(),
+        mark: folder.join(format!("mark{id}")),
+        insecure_network: false,
+    }
+}
+
+fn config() -> MonitorConfig {
+    let devices = (0..3).map(DeviceId).collect();
+    MonitorConfig { array: ARRAY, devices, last_generation: Generation(0), term: None, settings: Settings::default() }
+}
+
+fn content() -> Content {
+    let devices = (0..3).map(|id| DeviceEntry::new(id, 1 << 30)).collect();
+    Content::new(ArrayDescription::new(ARRAY, devices, Creation::default()), Generation(100))
+}
+
+/// A new array, and its candidates.
+async fn start(etcd: &Etcd, count: u16) -> Vec<Running> {
+    let head = Head::first((0..count).map(CandidateId).collect());
+    assert!(etcd.registry().create(&head, &content()).await.expect("etcd runs"));
+    let mut opened = Vec::new();
+    for id in 0..count {
+        opened.push(Candidate::open(place(etcd, &etcd.folder, id), config()).await.expect("it listens"));
+    }
+    let addresses: BTreeMap<_, _> = opened
+        .iter()
+        .enumerate()
+        .map(|(id, candidate)| (CandidateId(id as u16), candidate.http().expect("bound").to_string()))
+        .collect();
+    let run = |mut candidate: Candidate| {
+        candidate.know(addresses.clone());
+        let (wire, http) = (candidate.wire(), candidate.http().expect("bound").to_string());
+        let (look, state) = watch::channel(CandidateState::default());
+        let (stop, stopped) = oneshot::channel();
+        let counters = Arc::new(Counters::default());
+        let task = tokio::spawn(candidate.run(counters, look, async { drop(stopped.await) }));
+        Running { wire, http, state, stop: Some(stop), task }
+    };
+    opened.into_iter().map(run).collect()
+}
+
+fn client_of(candidates: &[Running]) -> LeaderClient {
+    LeaderClient::new(candidates.iter().map(|candidate| candidate.http.clone()))
+}
+
+/// The number of the one that leads.
+async fn leader(candidates: &[Running]) -> usize {
+    wait_until(async || candidates.iter().any(Running::leads)).await;
+    candidates.iter().position(Running::leads).expect("one leads")
+}
+
+/// A device that asks the monitor for its lease, or a host that asks it to fence another one.
+struct Asker {
+    command: fn(Time) -> MonitorCommand,
+    due: Time,
+    heard: watch::Sender<Heard>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    leases: u64,
+    fence: Option<FenceTable>,
+}
+
+impl Machine for Asker {
+    type Request = Never;
+    type Outcome = Never;
+    type Disk = NoDisk;
+
+    fn step(&mut self, now: Now, input: Input<Never, NoDisk>, out: &mut Effects<Never, NoDisk>) {
+        match input {
+            Input::Message { message: Message::MonitorAnswer(answer), .. } => self.heard.send_modify(|heard| {
+                heard.leases += u64::from(matches!(answer.reply, MonitorReply::Lease { .. }));
+                heard.fence = answer.membership.map(|membership| membership.fence).or(heard.fence.take());
+            }),
+            Input::Start | Input::Wake => {
+                self.due = now.time.after(Duration::from_millis(300));
+                // Without an epoch, it is told the membership.
+                let asked = MonitorRequest { epoch: Epoch(0), command: (self.command)(now.time) };
+                out.send(NodeId::Monitor, Message::MonitorRequest(asked));
+            }
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        Some(self.due)
+    }
+}
+
+fn renew(sent: Time) -> MonitorCommand {
+    MonitorCommand::Renew {
+        sent,
+        silent: Vec::new(),
+        disk: Some(DiskId(7)),
+        bad_slots: 0,
+        failing: false,
+        undecided: Vec::new(),
+        stamps: Clock(0),
+        knows: Level::KNOWN,
+    }
+}
+
+fn fence_of_7(_: Time) -> MonitorCommand {
+    MonitorCommand::Fence { ticket: 1, below: Generation(0), except: Vec::new(), also: vec![Generation(7)] }
+}
+
+/// A node of the array that runs in a task.
+struct Connected {
+    at: watch::Sender<Addresses>,
+    heard: watch::Receiver<Heard>,
+}
+
+impl Connected {
+    fn start(id: NodeId, command: fn(Time) -> MonitorCommand) -> Connected {
+        let (at, nodes) = watch::channel(Addresses::new());
+        let (told, heard) = watch::channel(Heard::default());
+        let machine = Asker { command, due: Time(0), heard: told };
+        let us = Node { array: ARRAY, id };
+        let (_, running) = run_host(machine, us, nodes, Arc::new(Counters::default()), std::future::pending());
+        tokio::spawn(running);
+        Connected { at, heard }
+    }
+
+    fn device() -> Connected {
+        Connected::start(NodeId::Device(DeviceId(0)), renew)
+    }
+
+    fn follow(&self, leader: &Running) {
+        self.at.send_replace(Addresses::from([(NodeId::Monitor, leader.wire.clone())]));
+    }
+
+    /// Returns when it has more leases.
+    async fn is_granted(&self) {
+        let before = self.heard.borrow().leases;
+        wait_until(async || self.heard.borrow().leases > before + 1).await;
+    }
+
+    fn knows_the_fence(&self) -> bool {
+        self.heard.borrow().fence.as_ref().is_some_and(|fence| fence.refuses(Generation(7)))
+    }
+}
+
+fn take(nonce: u64) -> Request {
+    Request::Take { nonce, role: "host".into(), report: "{}".into() }
+}
+
+fn taken(host: u32) -> Result<Reply, AskError> {
+    Ok(Reply::Taken(Generation(host)))
+}
+
+#[tokio::test]
+async fn clients_and_devices_go_on_with_the_next_leader_which_knows_all() {
+    let mut etcd = Etcd::start("candidates", 3).await;
+    let mut candidates = start(&etcd, 3).await;
+    let client = client_of(&candidates);
+    let ask = async |request| client.ask(&request, LONG).await;
+    for host in 101..104 {
+        assert_eq!(ask(take(host)).await, taken(host as u32));
+    }
+    let end = Request::ExpireOne { host: Generation(102), length: Duration::ZERO };
+    assert!(matches!(ask(end).await, Ok(Reply::Ended(_))));
+    let (device, host) = (Connected::device(), Connected::start(NodeId::Host(Generation(50)), fence_of_7));
+    let first = leader(&candidates).await;
+    [&device, &host].into_iter().for_each(|node| node.follow(&candidates[first]));
+    device.is_granted().await;
+    wait_until(async || device.knows_the_fence()).await;
+
+    // It dies.
+    candidates[first].task.abort();
+    let begun = Instant::now();
+    assert_eq!(ask(take(103)).await, taken(103), "it was repeated");
+    println!("the next leader answered {:?} after a death", begun.elapsed());
+    assert_eq!(ask(take(8)).await, taken(104));
+    let next = ArrayDescription { revision: 1, populated: true, ..content().description };
+    let replace = Request::Replace { after: 0, next: Box::new(next.clone()) };
+    assert_eq!(ask(replace.clone()).await, Ok(Reply::Replaced));
+    // One that knows nothing but the registry.
+    let second = leader(&candidates).await;
+    let device = Connected::device();
+    device.follow(&candidates[second]);
+    device.is_granted().await;
+    wait_until(async || device.knows_the_fence()).await;
+
+    // It ends in order.
+    candidates[second].stop.take().expect("it runs").send(()).expect("it runs");
+    let begun = Instant::now();
+    assert_eq!(ask(Request::Describe).await, Ok(Reply::Description(Box::new(next))));
+    println!("the next leader answered {:?} after an end in order", begun.elapsed());
+    let task = &mut candidates[second].task;
+    task.await.expect("it did not panic").expect("it ended in order");
+    assert_eq!(ask(replace).await, Ok(Reply::Superseded));
+    let Ok(Reply::Hosts(hosts)) = ask(Request::Hosts { length: LONG }).await else { panic!("no hosts") };
+    let hosts: Vec<_> = hosts.into_iter().map(|host| (host.host.0, host.lease.is_over)).collect();
+    assert_eq!(hosts, [(101, false), (102, true), (103, false), (104, false)]);
+    let renew = |host| Request::Renew { host: Generation(host), confirmed: Version(0), report: String::new() };
+    assert_eq!(ask(renew(103)).await, Ok(Reply::Renewed { is_asked_to_end: false }));
+    let lost = ask(renew(102)).await;
+    assert!(matches!(&lost, Err(AskError::Refused { code, .. }) if code == "lease-lost"), "{lost:?}");
+
+    (0..3).for_each(|member| etcd.kill(member));
+    let silent = client.ask(&Request::Describe, Duration::from_secs(1)).await;
+    assert!(matches!(silent, Err(AskError::NoLeader { .. })), "{silent:?}");
+}
+
+/// Each member is killed, and stopped and continued, and then all are killed: the leader stays, and by the promises of the others it grants
+/// leases.
+#[tokio::test]
+async fn a_leader_survives_the_members_of_etcd() {
+    let mut etcd = Etcd::start("members", 3).await;
+    let candidates = start(&etcd, 3).await;
+    let client = client_of(&candidates);
+    let device = Connected::device();
+    let number = leader(&candidates).await;
+    let leads = &candidates[number];
+    device.follow(leads);
+    device.is_granted().await;
+    let (term, mut host) = (leads.state.borrow().leads, 100);
+    for index in 0..3 {
+        for stops in [false, true] {
+            let begun = Instant::now();
+            if stops {
+                etcd.stop(index);
+            } else {
+                etcd.kill(index);
+            }
+            host += 1;
+            assert_eq!(client.ask(&take(host), LONG).await, taken(host as u32));
+            println!("member {index}, stopped: {stops}: recorded after {:?}", begun.elapsed());
+            if stops {
+                etcd.go_on(index);
+            } else {
+                etcd.run(index);
+            }
+            // It is a part of the quorum again when the next one goes.
+            let registry = etcd.registry_of(&[index]);
+            wait_until(async || registry.head().await.is_ok()).await;
+        }
+    }
+    (0..3).for_each(|member| etcd.kill(member));
+    sleep(Duration::from_secs(4)).await;
+    device.is_granted().await;
+    (0..3).for_each(|member| etcd.run(member));
+    assert_eq!(client.ask(&take(host + 1), LONG).await, taken(host as u32 + 1));
+    assert_eq!((leader(&candidates).await, leads.state.borrow().leads), (number, term));
+}
+
+#[tokio::test]
+async fn candidates_stop_when_etcd_has_gone_back() {
+    let mut etcd = Etcd::start("back", 1).await;
+    let candidates = start(&etcd, 2).await;
+    let client = client_of(&candidates);
+    assert_eq!(client.ask(&take(1), LONG).await, taken(101));
+    let seq = etcd.registry().head().await.expect("answered").expect("there is one").seq;
+    etcd.kill(0);
+    let earlier = etcd.folder.join("earlier");
+    copy(&etcd.data(0), &earlier);
+    etcd.run(0);
+    assert_eq!(client.ask(&take(2), LONG).await, taken(102));
+    // Each has seen what is lost then.
+    for candidate in &candidates {
+        wait_until(async || candidate.state.borrow().seq > Some(seq + 8)).await;
+    }
+    etcd.kill(0);
+    std::fs::remove_dir_all(etcd.data(0)).expect("removed");
+    copy(&earlier, &etcd.data(0));
+    etcd.run(0);
+    for candidate in &candidates {
+        wait_until(async || candidate.state.borrow().has_stopped).await;
+        assert!(!candidate.leads());
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry")) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).expect("copied");
+        }
+    }
+}
+
+/// A candidate that answers every request with this status and code, or not at all; and how often it was asked.
+async fn stub(status: &'static str, code: &'static str) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let (address, asked) = (listener.local_addr().expect("bound").to_string(), Arc::new(AtomicU64::new(0)));
+    let counted = asked.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut caller, _) = listener.accept().await.expect("a caller");
+            counted.fetch_add(1, Ordering::Relaxed);
+            let (mut request, body) = (vec![0; 1 << 16], format!(r#"{{"code":"{code}","message":"as a stub"}}"#));
+            let _ = caller.read(&mut request).await;
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            let _ = caller.write_all(if status.is_empty() { b"" } else { answer.as_bytes() }).await;
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn only_what_can_be_repeated_is_asked_again_when_its_outcome_is_unknown() {
+    let replace = || Request::Replace { after: 0, next: Box::new(content().description) };
+    // Status, code, and how often each is asked: a description, a replacement.
+    let cases = [
+        ("409 Conflict", "invalid", [1, 1]),
+        ("421 Misdirected Request", "not-leading", [2, 2]),
+        ("503 Service Unavailable", "busy", [2, 2]),
+        ("400 Bad Request", "request", [2, 2]),
+        ("504 Gateway Timeout", "unknown", [2, 1]),
+        ("", "", [2, 1]),
+    ];
+    for (status, code, times) in cases {
+        for (request, at_least) in [Request::Describe, replace()].into_iter().zip(times) {
+            let (address, asked) = stub(status, code).await;
+            let client = LeaderClient::new([address]);
+            let error = client.ask(&request, Duration::from_millis(300)).await.expect_err("it has no answer");
+            let is_right = match (at_least, status) {
+                (1, "409 Conflict") => matches!(error, AskError::Refused { .. }),
+                (1, _) => matches!(error, AskError::Unknown { .. }),
+                _ => matches!(error, AskError::NoLeader { .. }),
+            };
+            let asked = asked.load(Ordering::Relaxed);
+            assert!(is_right && (asked == 1) == (at_least == 1), "{status}: {request:?} {asked} times: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_of_the_network_needs_a_word() {
+    let etcd = Etcd::start("exposed", 1).await;
+    let everywhere = Place { http: "0.0.0.0:0".parse().expect("an address"), ..place(&etcd, &etcd.folder, 0) };
+    let refused = Candidate::open(everywhere.clone(), config()).await.err().expect("it is exposed");
+    assert!(refused.to_string().contains("--insecure-network"), "{refused}");
+    let allowed = Place { insecure_network: true, ..everywhere };
+    assert!(Candidate::open(allowed, config()).await.is_ok());
+}
