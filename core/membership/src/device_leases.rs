@@ -259,14 +259,6 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_runs_a_tenth_longer_than_the_device_knows() {
-        let settings = Settings::default();
-        let mut device = Device::new(at(0), &settings);
-        device.grant(at(1_000), &settings);
-        assert!(device.may_serve(at(5_399)) && !device.may_serve(at(5_400)));
-    }
-
-    #[test]
     fn a_device_is_relied_on_once_heard_for_a_while_and_lately() {
         let settings = Settings::default();
         let mut device = Device::new(at(0), &settings);

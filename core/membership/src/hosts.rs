@@ -148,29 +148,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_hosts_that_count_make_a_device_suspect() {
-        let mut hosts = Hosts::default();
-        let silent = |devices: &[u16]| devices.iter().copied().map(DeviceId).collect();
-        hosts.hear(Time(0), Generation(1), silent(&[1, 2]));
-        hosts.hear(Time(0), Generation(2), silent(&[1]));
-        hosts.hear(Time(0), Generation(3), silent(&[3]));
-        let mut fence = FenceTable::default();
-        let suspects = |hosts: &Hosts, fence: &FenceTable| hosts.suspects(Time(0), fence, &Settings::default());
-        assert_eq!(suspects(&hosts, &fence), silent(&[1]));
-        fence.also.insert(Generation(3));
-        assert_eq!(suspects(&hosts, &fence), silent(&[1, 2]));
-        hosts.hear(Time(0), Generation(1), silent(&[]));
-        hosts.hear(Time(0), Generation(2), silent(&[]));
-        assert_eq!(suspects(&hosts, &fence), silent(&[]));
-        let later = Time(0).after(Settings::default().heartbeat * 4 + std::time::Duration::from_nanos(1));
-        hosts.hear(Time(0), Generation(1), silent(&[1]));
-        hosts.hear(Time(0), Generation(2), silent(&[1]));
-        assert_eq!(suspects(&hosts, &fence), silent(&[1]));
-        assert_eq!(hosts.suspects(later, &fence, &Settings::default()), silent(&[]));
-        assert_eq!(suspects(&Hosts::default(), &fence), silent(&[]));
-    }
-
-    #[test]
     fn the_oldest_host_that_reaches_the_devices_is_the_recovery_coordinator() {
         let (settings, none) = (Settings::default(), FenceTable::default());
         let long = settings.heartbeat * 4;

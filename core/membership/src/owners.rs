@@ -187,33 +187,6 @@ mod tests {
     }
 
     #[test]
-    fn only_the_owner_releases() {
-        let mut owners = Owners::default();
-        owners.take_over(FS, A, Ownership::default(), Epoch(2)).expect("it has no owner");
-        let differs = Err(OwnershipRefused::Differs(owned(A, 2)));
-        assert_eq!(owners.release(FS, B, Epoch(2), Epoch(3)), differs);
-        assert_eq!(owners.release(FS, A, Epoch(3), Epoch(3)), differs, "it has not been the owner since then");
-        assert_eq!(owners.take_over(FS, A, owned(A, 2), Epoch(3)), Err(OwnershipRefused::Differs(owned(A, 2))));
-    }
-
-    #[test]
-    fn the_table_is_bounded() {
-        let mut owners = Owners::default();
-        for file_system in (0..limits::FILE_SYSTEMS_MAX as u16).map(FileSystemId) {
-            owners.take_over(file_system, A, Ownership::default(), Epoch(2)).expect("there is room");
-        }
-        let another = FileSystemId(1_000);
-        let refused = owners.take_over(another, A, Ownership::default(), Epoch(3));
-        assert_eq!(refused, Err(OwnershipRefused::TooManyFileSystems));
-        owners.take_over(FS, B, owned(A, 2), Epoch(3)).expect("that needs no room");
-        let mut bytes = Vec::new();
-        owners.put(&mut bytes);
-        assert_eq!(bytes.len(), Owners::BYTES_MAX);
-        let mut from = &bytes[..];
-        assert_eq!((Owners::take(Epoch(3), &mut from), from.len()), (Some(owners), 0));
-    }
-
-    #[test]
     fn an_inconsistent_record_is_refused() {
         let mut owners = Owners::none_as_of(Epoch(1));
         let none = owners.of(FS);

@@ -91,31 +91,6 @@ mod tests {
         )
     }
 
-    fn can_do_without(stripes: &Stripes, device: DeviceId, present: impl Fn(DeviceId) -> bool) -> bool {
-        stripes.is_protected(device) && stripes.needed_beside(device, present).is_empty()
-    }
-
-    #[test]
-    fn a_device_can_be_missed_if_all_volumes_of_it_can_do_without() {
-        let mut stripes = Stripes::default();
-        let all = |_| true;
-        let but = |gone: u16| move |device| device != DeviceId(gone);
-        stripes.adopt(volume(1, RaidLevel::Raid0 { data: 3 }, &[0, 1, 2]));
-        assert!(!can_do_without(&stripes, DeviceId(0), all), "no redundancy is gained");
-        // Two groups of three.
-        stripes.adopt(volume(2, RaidLevel::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
-        assert!(can_do_without(&stripes, DeviceId(0), all));
-        assert!(can_do_without(&stripes, DeviceId(0), but(3)) && !can_do_without(&stripes, DeviceId(0), but(2)));
-        assert!(can_do_without(&stripes, DeviceId(0), but(0)), "whether the device itself is present does not matter");
-        stripes.adopt(volume(3, RaidLevel::Raid1 { copies: 2 }, &[3, 0]));
-        assert!(!can_do_without(&stripes, DeviceId(0), but(3)) && can_do_without(&stripes, DeviceId(1), but(3)));
-        assert!(!can_do_without(&stripes, DeviceId(6), all), "it has no units");
-        stripes.drop(VolumeId(3));
-        assert!(can_do_without(&stripes, DeviceId(0), but(3)));
-        stripes.adopt(volume(2, RaidLevel::Raid0 { data: 6 }, &[0, 1, 2, 3, 4, 5]));
-        assert!(!can_do_without(&stripes, DeviceId(0), all), "the new description counts");
-    }
-
     #[test]
     fn stripes_of_a_device_are_known() {
         let mut stripes = Stripes::default();
@@ -129,23 +104,5 @@ mod tests {
         assert!(!stripes.is_protected(DeviceId(5)) && stripes.is_protected(DeviceId(3)));
         assert_eq!(stripes.needed_beside(DeviceId(3), |device| device == DeviceId(1)), [0, 2, 4].map(DeviceId));
         assert_eq!(stripes.needed_beside(DeviceId(5), |_| false), []);
-    }
-
-    #[test]
-    fn three_copies_do_without_two_of_each_stripe() {
-        let mut stripes = Stripes::default();
-        stripes.adopt(volume(1, RaidLevel::Raid1 { copies: 3 }, &[0, 1, 2]));
-        let there = |present: &[u16]| {
-            let present: Vec<_> = present.iter().copied().map(DeviceId).collect();
-            move |device| present.contains(&device)
-        };
-        assert!(
-            can_do_without(&stripes, DeviceId(0), there(&[2])) && can_do_without(&stripes, DeviceId(0), there(&[1, 2]))
-        );
-        assert_eq!(stripes.needed_beside(DeviceId(0), there(&[])), [1, 2].map(DeviceId));
-        // On a longer ring, each stripe counts for itself: 0 1 2, 1 2 3, 2 3 4, 3 4 0, 4 0 1.
-        stripes.adopt(volume(1, RaidLevel::Raid1 { copies: 3 }, &[0, 1, 2, 3, 4]));
-        assert!(can_do_without(&stripes, DeviceId(0), there(&[2, 4])));
-        assert_eq!(stripes.needed_beside(DeviceId(0), there(&[2, 3])), [1, 4].map(DeviceId));
     }
 }

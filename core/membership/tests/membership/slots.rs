@@ -149,6 +149,7 @@ stories! {
         // The first device goes out; later writes are on the second alone, which then fails for good.
         "8800ms 1 h7" => "e2: 0 out";
         "8800ms h7" => "lacking 1";
+        "replace 1 77" => "NeedsOthers others 0";
         "replace 1 77 500 lose" => "done, e3: 1 out, lacking none";
         "slot 1" => "awaits 77";
         "17600ms 0 h7";
