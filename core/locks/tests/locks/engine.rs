@@ -297,23 +297,6 @@ stories! {
         "c2 X 8 1" => "c2 waits, recall b1: X 8 1";
         "pass 500" => "doom b Silent";
 
-    fn cached_locks_are_revoked_at_once_and_others_after_a_while():
-        "a1 S 0 8 cached" => "a1";
-        "a2 X 0 4 cached" => "a2 waits, revoke a[1]";
-        "back a1" => "a2 at last";
-        "b1 X 0 8 cached" => "b1 waits, revoke a[2]";
-        "c1 X 0 8" => "c1 waits";
-        "back a2" => "b1 at last, revoke b[1]";
-        "back c1";
-        "pass 1500";
-        "c2 X 0 8" => "c2 waits, revoke b[1]";
-        "back b1" => "c2 at last";
-        "pass 500";
-        "own1 X 0 1";
-        "pass 499";
-        "pass 1" => "revoke c[2]";
-        "back c2" => "own1";
-
     fn silent_hosts_are_forgotten_if_they_hold_nothing_and_else_doomed_after_ten_leases():
         "a1 X 0 8" => "a1";
         "b1 X 0 16" => "b1 waits";
@@ -339,17 +322,6 @@ stories! {
         "c1 X 0 8 impatient" => "c1 waits";
         "pass 1000" => "c1 is refused";
         "fenced a" => "b2 at last, b1 at last, list";
-
-    fn cached_locks_of_a_fenced_host_go_to_others_a_lease_after_it_was_heard():
-        "a1 X 0 8 cached" => "a1";
-        "a2 X 8 8" => "a2";
-        "b1 X 8 8" => "b1 waits";
-        "b2 X 0 8" => "b2 waits, revoke a[1]";
-        "fenced a" => "b1 at last";
-        "pass 3900";
-        "hear b";
-        "hear c";
-        "pass 700" => "b2 at last, list";
 
     fn hosts_that_keep_cached_locks_which_others_want_are_doomed_unless_they_are_pardoned():
         "a1 X 0 8 cached" => "a1";

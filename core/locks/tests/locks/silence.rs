@@ -72,23 +72,6 @@ fn a_silent_host_is_fenced_though_each_waiter_waits_for_moments_only() {
     assert_eq!(bench.fences.pop_front().map(|(_, hosts)| hosts), Some(vec![ONE]));
 }
 
-#[test]
-fn a_silent_host_that_holds_nothing_is_forgotten_with_its_place_in_the_queue() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
-    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
-    bench.pass_with(settings().host_lease + SECOND, &[ONE]);
-    assert!(bench.fences.is_empty());
-    assert_eq!(bench.server.engine().lock_ids().count(), 1);
-    bench.unlock(ONE, 1);
-    bench.pass(settings().host_lease + SECOND);
-    assert_eq!(bench.server.counters().list_writes, 4, "two hosts were added and removed");
-    // No host has to reassert anything after a restart.
-    bench.restart();
-    bench.lock(TWO, 2, Exclusive, (0, 8), PATIENT);
-    assert_eq!(bench.hear(TWO), granted(2, false));
-}
-
 /// The list is being written without the host when it comes back.
 #[test]
 fn a_host_that_was_forgotten_and_comes_back_is_written_again() {
@@ -106,26 +89,6 @@ fn a_host_that_was_forgotten_and_comes_back_is_written_again() {
     bench.run_disk();
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(2, false), granted(3, false)));
     assert_eq!(bench.server.counters().list_writes, 3);
-}
-
-/// The list that is being written has the host in it, but the next one would not.
-#[test]
-fn a_host_that_is_forgotten_while_the_list_is_being_written_is_to_stay_in_it() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
-    bench.unlock(ONE, 1);
-    bench.pass(settings().host_lease);
-    bench.stalled = true;
-    bench.lock(TWO, 1, Exclusive, (8, 8), PATIENT);
-    bench.pass(SECOND);
-    bench.lock(ONE, 2, Exclusive, (0, 8), PATIENT);
-    bench.stalled = false;
-    bench.run_disk();
-    assert_eq!(bench.server.engine().lock_ids().count(), 2);
-    bench.pass_with(settings().host_lease * 2, &[ONE]);
-    bench.restart();
-    bench.pass(SECOND);
-    assert_eq!(bench.server.service(), LockService::Recovering, "the list names the host that may hold locks");
 }
 
 #[test]
