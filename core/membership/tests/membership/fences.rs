@@ -96,19 +96,6 @@ stories! {
         "fenced 5" => "yes"; // The first answer was lost.
         "count fences" => "2";
 
-    fn a_device_without_a_lease_adopts_it_before_it_serves_again():
-        "1s 01234";
-        "hear 3";
-        "fence 5 7" => "e2";
-        "4300ms 0124";
-        "fenced 5" => "no";
-        "200ms 0124" => "e3: 3 out";
-        "fenced 5" => "yes";
-        "fence 6 8" => "e4"; // A device that is out is not waited for.
-        "hear 0124";
-        "hear 0124";
-        "fenced 6" => "yes";
-
     fn after_a_restart_of_the_monitor_devices_have_to_say_it_again():
         "fence 5 7" => "e2";
         "1s 01234";
@@ -152,15 +139,6 @@ stories! {
         "hear 3";
         "fenced 6" => "yes"; // It is decided.
 
-    fn a_fence_does_not_wait_for_an_unavailable_device():
-        "array 2";
-        "hear 1";
-        "fence 5 7" => "e2";
-        "4300ms 0";
-        "fenced 5" => "no";
-        "200ms 0" => "lacking 1";
-        "fenced 5" => "yes";
-
     fn a_host_that_does_not_exist_yet_does_not_count():
         "silent 2";
         "8800ms 01234 h1048577"; // It alone misses the device.
@@ -175,18 +153,4 @@ stories! {
         "4600ms 0123" => "e3: 4 out";
         "fence 3 3"; // It does not wait for an epoch that began for another reason.
         "fenced 3" => "yes";
-
-    fn requests_that_come_while_the_disk_is_busy_make_the_next_epoch_together():
-        "stall";
-        "fence 1 1";
-        "fence 2 2";
-        "h9 fences below 0 also 3";
-        "1s 01234";
-        "resume" => "e3"; // At once.
-        "1s 01234";
-        "fenced 2" => "yes";
-        "count fences" => "3";
-        "refuses 1" => "yes";
-        "refuses 2" => "yes";
-        "refuses 3" => "yes";
 }

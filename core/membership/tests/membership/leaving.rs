@@ -4,18 +4,6 @@ use crate::bench::*;
 use crate::story::{Told, five, stories, tell};
 
 #[test]
-fn a_device_about_to_be_marked_out_is_not_reported_as_unavailable() {
-    let mut bench = Bench::new();
-    bench.renew(device(2));
-    bench.pass_with(LEASE, &nodes(&[0, 1, 3, 4], &[7]));
-    while bench.epoch() == 1 {
-        bench.pass(SECOND / 100);
-        assert!(bench.answer_to(host(7)).unavailable.is_empty(), "an operation that waits for it is not failed");
-    }
-    assert_eq!(bench.member_state(2), MemberState::Out);
-}
-
-#[test]
 fn a_device_that_hosts_cannot_reach_gets_no_more_leases_and_is_taken_out() {
     let mut bench = Bench::new();
     let all = nodes(&[0, 1, 2, 3, 4], &[7, 8]);
@@ -92,13 +80,6 @@ fn a_suspended_monitor_waits_for_devices_that_wake_after_it() {
 stories! {
     five;
 
-    fn a_second_silent_device_of_the_same_stripes_is_reported_as_unavailable():
-        "8800ms 0134 h7" => "e2: 2 out";
-        "4600ms 014 h7" => "lacking 3";
-        "told h7" => "3";
-        "hear 3" => "lacking none";
-        "told h7" => "none";
-
     fn of_two_that_fall_silent_together_none_is_taken_out():
         "hear 2";
         "500ms";
@@ -143,30 +124,6 @@ stories! {
         "1s 01234 h7 h8" => "e3: 3 returning h7";
         "leased 3" => "yes";
 
-    fn a_device_that_says_seldom_that_it_is_of_no_use_or_is_needed_stays_in():
-        "unable 3";
-        "3s 01234 h7";
-        "unable";
-        "1s 01234 h7";
-        "unable 3";
-        "3s 01234 h7";
-        "unable";
-        "1s 01234 h7";
-        "unable 3";
-        "13200ms 0134 h7" => "lacking 2 3"; // The others cannot serve without it.
-
-    fn a_device_whose_disk_is_failing_is_marked_out_where_the_others_can_serve_without_it_and_stays_out():
-        "failing 3";
-        "leased 3" => "yes"; // It has just said so.
-        "200ms 0124 h7 h8";
-        "leased 3" => "no";
-        "4199ms 01234 h7 h8"; // It may still be serving.
-        "1ms" => "e2: 3 out";
-        "20s 01234 h7 h8"; // However often it is heard.
-        "failing"; // Another disk is in its slot, or this one works again.
-        "1s 01234 h7 h8" => "e3: 3 returning h7";
-        "leased 3" => "yes";
-
     fn reports_of_fenced_or_ended_hosts_do_not_count():
         "silent 3";
         "hear h7";
@@ -191,16 +148,6 @@ stories! {
         "adopt 1 raid5:2+1 012345";
         "1s 012345";
         "4600ms 1245" => "e2: 0 out 3 out"; // Changes that are due together make one epoch.
-
-    fn a_silent_device_without_redundant_volumes_is_only_unavailable():
-        "array 3";
-        "adopt 1 raid0:3 012";
-        "adopt 2 raid1:2 12";
-        "1s 012";
-        "8800ms 12" => "lacking 0";
-        "8800ms 01" => "e2: 2 out, lacking none";
-        "drop 2";
-        "8800ms 0" => "lacking 1";
 
     /// The first of the messages that arrived meanwhile is one of a host: what devices sent is not read yet.
     fn a_suspended_monitor_tells_the_host_that_it_hears_first_of_no_unavailable_device():

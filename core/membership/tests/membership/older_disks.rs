@@ -21,22 +21,6 @@ fn back_once() -> Story {
 }
 
 #[test]
-fn a_new_array_of_empty_disks_is_let_in_one_after_the_other() {
-    let mut bench = Bench::of(5);
-    bench.pass(SECOND * 2);
-    for number in ALL {
-        assert_eq!(bench.answer_to(device(number)).reply, MonitorReply::Changed, "its disk is recorded first");
-        assert!(bench.gets_lease(device(number)), "no device has adopted an epoch yet");
-        assert!(
-            bench.gets_lease(device(number)),
-            "its first answer was lost, or it crashed before it had adopted the membership"
-        );
-    }
-    bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert!(ALL.iter().all(|number| outdated(&bench, *number).is_none()));
-}
-
-#[test]
 fn an_older_disk_is_refused_in_every_member_state() {
     let mut told = back_once();
     told.goes_on(&[
@@ -93,26 +77,6 @@ fn renewal(sent: Time, silent: Vec<DeviceId>) -> MonitorCommand {
 stories! {
     five;
 
-    fn a_disk_that_was_never_used_is_let_in_after_an_absence():
-        "array 5";
-        "adopt 1 raid5:4+1 01234";
-        "8800ms 0134 h7" => "e2: 2 out";
-        "2s 01234 h7" => "e3: 2 returning h7";
-
-    fn the_record_outlives_the_monitor():
-        "restart";
-        "200ms 0134 h7";
-        "late 2 e0";
-        "outdated 2" => "e0";
-        "8800ms 0134 h7" => "e2: 2 out";
-
-    fn the_record_outlives_the_monitor_also_when_the_device_is_out():
-        "restart";
-        "8800ms 0134 h7" => "e2: 2 out";
-        "late 2 e0";
-        "outdated 2" => "e0";
-        "8800ms 0134 h7";
-
     /// A recovery coordinator may have nothing to resynchronise, and report so before the device has adopted the epoch of its return.
     fn a_device_is_marked_in_only_after_it_has_named_an_epoch_since_its_return():
         "4600ms 0134 h7" => "e2: 2 out";
@@ -129,15 +93,4 @@ stories! {
         "hear 3";
         "1s 01244 h7";
         "empty 2 for 6s 014 h7" => "lacking 2 3";
-
-    fn an_empty_disk_in_place_of_one_that_was_in_is_refused_and_the_rest_goes_on_without_it():
-        "has 2 e0";
-        "asks 2" => "Changed, and e1";
-        "outdated 2" => "e0";
-        "empty 2 for 20s 0134 h7" => "e2: 2 out";
-        "outdated 2" => "e0"; // It stays out.
-        "leased 2" => "no";
-        "has 2 e1"; // The right disk returns, with the epoch that it had when it left.
-        "2s 01234 h7" => "e3: 2 returning h7";
-        "outdated 2" => "no";
 }

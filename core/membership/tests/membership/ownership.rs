@@ -103,62 +103,8 @@ fn tables_have_their_bounds() {
     assert_eq!(bench.told(8, 3_000).len(), 1, "a number has made room");
 }
 
-#[test]
-fn a_take_over_by_a_device_or_lock_server_is_ignored() {
-    let mut bench = Bench::new();
-    for node in [device(0), lock_server(0)] {
-        let request = OwnershipRequest::TakeOver { from: by_none(0) };
-        bench.say(node, MonitorCommand::Ownership { ticket: 1, file_system: FileSystemId(FS), request });
-    }
-    assert_eq!((bench.owner(FS), bench.epoch()), (by_none(0), 1));
-}
-
-#[test]
-fn a_rebuilt_record_has_no_owner_and_no_earlier_request_finds_what_it_names() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.taken_over(7, 1, by_none(0)), Ok(owned(7, 2)));
-    let membership = bench.membership().clone();
-    let heard = ALL.map(|number| DeviceTestimony {
-        device: DeviceId(number),
-        disk: braid_base::DiskId(number.into()),
-        membership: Some(membership.clone()),
-        level: Level::FIRST,
-    });
-    let evidence = Evidence {
-        array: config(5).array,
-        devices: ALL.into_iter().map(|number| (DeviceId(number), None)).collect(),
-        heard: heard.to_vec(),
-        lived_by: BTreeMap::new(),
-        level: Level::FIRST,
-        without: BTreeSet::new(),
-        hosts_below: Generation(40),
-    };
-    let rebuilt = recover(&evidence).expect("all disks were read");
-    let epoch = rebuilt.membership().epoch.0;
-    assert!(RecordSummary::read(&rebuilt.disk_image()).is_ok());
-    let mut bench = Bench::on(config(5), rebuilt.disk_image());
-    assert_eq!(bench.owner(FS), by_none(epoch));
-    let differs = Err(OwnershipRefused::Differs(by_none(epoch)));
-    bench.take_over(50, 1, by_none(0));
-    bench.take_over(51, 1, owned(7, 2));
-    assert_eq!((bench.told(50, 1), bench.told(51, 1)), (vec![differs], vec![differs]));
-    bench.take_over(50, 2, by_none(epoch));
-    assert_eq!(bench.owner(FS), owned(50, epoch + 1));
-}
-
 stories! {
     five;
-
-    fn a_take_over_is_answered_when_every_device_that_may_serve_refuses_the_previous_owner():
-        "1s 01234 h7 h8";
-        "owner" => "none e0";
-        "h7 takes from none e0" => "e2";
-        "1s 01234" => "h7/1: h7 e2";
-        "h8 takes from h7 e2" => "e3"; // One record has both; no device knows of it yet.
-        "owner" => "h8 e3";
-        "refuses 7" => "yes";
-        "hear 00112233";
-        "hear 44" => "h8/1: h8 e3";
 
     fn a_change_of_ownership_waits_for_leases_and_undecided_writes_like_a_fence():
         "1s 01234";
@@ -174,26 +120,6 @@ stories! {
         "undecided 1";
         "1s 0124" => "h9/1: h9 e5";
 
-    fn a_request_that_is_repeated_is_answered_as_before_even_by_a_restarted_monitor():
-        "h7 takes from none e0" => "e2";
-        "1s 01234" => "h7/1: h7 e2";
-        "h8 takes from h7 e2" => "e3";
-        "1s 01234" => "h8/1: h8 e3";
-        "h8 takes from h7 e2" => "h8/1: h8 e3"; // Its answer was lost.
-        "restart";
-        "h8 takes from h7 e2"; // Devices have to report their epochs to the new monitor.
-        "1s 01234" => "h8/1: h8 e3";
-        "h8 takes from h7 e2 as 2" => "h8/2: h8 e3"; // With another ticket, too.
-
-    fn of_hosts_that_contend_one_takes_over():
-        "stall";
-        "h7 takes from none e0";
-        "h8 takes from none e0";
-        "h9 takes from none e0"; // Nothing is durable yet.
-        "resume" => "e2, h8/1: differs h7 e2, h9/1: differs h7 e2";
-        "1s 01234" => "h7/1: h7 e2";
-        "owner" => "h7 e2";
-
     fn requests_in_one_record_are_judged_by_what_is_durable():
         "stall"; // While the disk is busy with this, the others wait.
         "fence 1 1";
@@ -206,25 +132,6 @@ stories! {
         "write"; // One copy has it.
         "resume" => "e3, h8/1: differs h7 e3, h9/1: Fenced";
         "owner of 4" => "none e0";
-
-    fn late_copies_change_nothing():
-        "h7 takes from none e0" => "e2";
-        "1s 01234" => "h7/1: h7 e2";
-        "h7 releases e2 as 2" => "e3, h7/2: none e3";
-        "owner" => "none e3";
-        "refuses 7" => "no"; // A release fences no host.
-        "h7 takes from none e0" => "h7/1: differs none e3";
-        "h8 takes from none e3" => "e4";
-        "1s 01234" => "h8/1: h8 e4";
-        "h7 takes from h8 e4 as 3" => "e5"; // The same host may own it again.
-        "1s 01234" => "h7/3: h7 e5";
-        "h7 releases e2 as 2" => "h7/2: h7 e5"; // What it asked for is long done.
-        "h8 takes from none e3" => "h8/1: differs h7 e5";
-        "restart";
-        "h7 releases e2 as 2" => "h7/2: h7 e5";
-        "h8 takes from none e3" => "h8/1: differs h7 e5";
-        "h7 takes from none e0" => "h7/1: differs h7 e5";
-        "owner" => "h7 e5";
 
     fn only_the_owner_releases():
         "h7 takes from none e0" => "e2";

@@ -90,26 +90,10 @@ stories! {
 
     fn a_device_stays_out_until_it_is_heard():
         "20s 0134";
-
-    fn another_host_coordinates_recovery_when_the_coordinator_is_gone_or_fenced():
-        "2s 01234" => "e3: 2 returning";
-        "1s 01234 h8" => "e4: 2 returning h8 since e3";
-        "4s 01234 h7 h8 h9"; // The coordinator stays.
-        "1s 01234 h7 h9"; // It may be slow.
-        "2s 01234 h7 h9" => "e5: 2 returning h7 since e3";
-        "fence 1 7" => "e6: 2 returning h9 since e3"; // In the same epoch.
 }
 
 stories! {
     one_out_with_a_host;
-
-    fn a_returning_device_that_fails_is_out_again_whatever_the_others_do():
-        "2s 01234 h7" => "e3: 2 returning h7";
-        "8800ms 013 h7" => "e4: 2 out, lacking 4";
-        "2s 0123 h7" => "e5: 2 returning h7"; // It returns all the same, now after two seconds.
-        "4400ms 013 h7" => "e6: 2 out"; // Its resync was complete when its lease expired: that does not count.
-        "suspended for 200ms";
-        "h7 resynchronised 2 e5";
 
     fn a_device_that_is_heard_again_returns_and_is_resynchronised():
         "2s 01234 h7 h8" => "e3: 2 returning h7";

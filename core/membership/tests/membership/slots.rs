@@ -63,21 +63,6 @@ stories! {
         "slot 2" => "awaits 78";
         "readmit 2" => "done";
         "slot 2" => "disk 2";
-
-    fn a_new_disk_returns_and_lives_by_no_epoch_before_that():
-        "put 2 77";
-        "500ms 01234 h7";
-        "epoch of 2" => "none"; // It was told of none.
-        "3s 01234 h7" => "e3: 2 returning h7";
-        "slot 2" => "disk 77";
-        "epoch of 2" => "3";
-        "leased 2" => "yes";
-
-    fn a_disk_with_a_past_is_refused_as_used():
-        "put 2 77";
-        "has 2 e1";
-        "asks 2" => "JoinRefused Used epoch 1";
-        "5s" => "lacking 0 1 3 4";
 }
 
 stories! {
@@ -98,30 +83,6 @@ stories! {
         "5s 01234 h7";
         "readmit 3" => "done, e3: 3 returning h7";
         "2s 01234 h7";
-
-    fn a_device_that_is_awaited_is_removed_like_any():
-        "add 9 77" => "done, e2: 9 out";
-        "remove 9" => "done, e3";
-        "1s 01234 h7";
-        "member 9" => "no";
-
-    fn a_device_that_is_on_its_way_back_is_removed_like_any():
-        "add 9 77" => "done, e2: 9 out";
-        "put 9 77";
-        "3s 012349 h7" => "e3: 9 returning h7";
-        "stall"; // A report about it in the same moment comes too late.
-        "h7 resynchronised 9 e3";
-        "remove 9" => "no answer";
-        "resume" => "e5";
-        "1s 01234 h7";
-        "member 9" => "no";
-
-    fn the_old_disk_serves_until_it_is_out_and_never_again():
-        "replace 2 77" => "done";
-        "leased 2" => "yes"; // Until it may go out.
-        "4800ms 01234 h7" => "e2: 2 out";
-        "10s 0134 h7";
-        "asks 2" => "JoinRefused OtherDisk expected 0";
 
     fn a_disk_that_the_others_need_is_not_replaced():
         "3s 0123 h7";

@@ -2,7 +2,6 @@
 
 use crate::bench::*;
 use crate::story::{self, stories};
-use braid_machine::{DiskError, DiskResult, DiskTag};
 
 /// Device 2 is out, as of epoch 2; then the monitor is stopped.
 fn one_out() -> Bench {
@@ -97,18 +96,6 @@ fn the_record_of_another_array_is_refused_and_says_which_devices_there_are() {
 }
 
 #[test]
-fn a_monitor_whose_disk_fails_stops() {
-    let mut bench = Bench::new();
-    bench.stalled = true;
-    bench.fence(1, &[1]);
-    bench.take(Input::DiskDone { tag: DiskTag(1), result: DiskResult::Done(Err(DiskError::Failed)) });
-    assert_eq!(bench.monitor.service(), MonitorService::Unusable(MonitorError::Disk(DiskError::Failed)));
-    let mut effects = MonitorEffects::new();
-    bench.monitor.step(bench.now, Input::Wake, &mut effects);
-    assert!(effects.is_empty() && bench.monitor.deadline().is_none());
-}
-
-#[test]
 fn volumes_that_make_no_sense_are_not_adopted() {
     let mut bench = Bench::of(3);
     let mut ask = |volume| bench.request(ControlRequest::AdoptVolume { volume });
@@ -141,26 +128,6 @@ stories! {
         "restart";
         "1s 01234 h7";
         "1s 01234 h7 h8";
-
-    fn every_device_is_taken_to_have_a_lease_after_a_restart():
-        "4600ms 0134" => "e2: 2 out";
-        "1s 0134";
-        "restart";
-        "leases" => "0 1 3 4";
-        "8800ms 014" => "lacking 3";
-
-    /// The disk was lost, or is an old copy.
-    fn a_monitor_that_is_behind_as_many_devices_as_agree_with_it_stops():
-        "restart";
-        "late h7 9 e2";
-        "hear 0";
-        "late 3 e2";
-        "1s";
-        "service" => "serving"; // It waits for the others.
-        "heard 3" => "yes";
-        "1s";
-        "service" => "device d3 has epoch e2, but the monitor's record ends with epoch e1";
-        "heard 3" => "no";
 
     fn one_device_that_names_an_epoch_that_never_was_is_refused_and_the_array_goes_on():
         "has 3 e4294967280"; // A running monitor: it has announced no such epoch.
