@@ -83,17 +83,11 @@ impl Story {
             }
             // By its number, with ticket 2.
             [host, "fences", "below", below, ref others @ ..] => {
-                let also = others.first() == Some(&"also");
-                let others = others.iter().skip(1).map(|host| Generation(number_of(host))).collect();
-                let (except, also) = if also { (Vec::new(), others) } else { (others, Vec::new()) };
+                let except = others.iter().skip(1).map(|host| Generation(number_of(host))).collect();
                 let below = Generation(number_of(below));
-                bench.say(nodes_of(&[host])[0], MonitorCommand::Fence { ticket: 2, below, except, also });
+                bench.say(nodes_of(&[host])[0], MonitorCommand::Fence { ticket: 2, below, except, also: Vec::new() });
             }
             ["heard", node] => return yes_or_no(bench.hear(nodes_of(&[node])[0]).is_some()),
-            ["epoch", "of", node] => {
-                let epoch = bench.epochs.get(&nodes_of(&[node])[0]);
-                return Some(epoch.map_or("none".into(), |epoch| epoch.0.to_string()));
-            }
             ["answers", "to", node] => {
                 let answers = bench.administered(nodes_of(&[node])[0]).into_iter();
                 return Some(
@@ -124,11 +118,6 @@ impl Story {
                 let counted = format!("{} counted", bench.monitor.counters().ahead);
                 return Some(ahead.chain([counted]).collect::<Vec<_>>().join(", "));
             }
-            // The devices whose leases may still run.
-            ["leases"] => {
-                let leased = bench.monitor.leases().filter(|lease| lease.runs_until.is_some());
-                return Some(leased.map(|lease| lease.device.0.to_string()).collect::<Vec<_>>().join(" "));
-            }
             // The devices that were given a lease, each of which was given one.
             ["got", "leases", devices] => {
                 let got = devices.chars().filter(|digit| {
@@ -139,9 +128,6 @@ impl Story {
                 });
                 let got = got.map(String::from).collect::<Vec<_>>().join(" ");
                 return Some(got).filter(|got| !got.is_empty());
-            }
-            ["drop", id] => {
-                bench.request(ControlRequest::DropVolume { volume: VolumeId(number_of(id)) }).expect("it is forgotten")
             }
             // A device whose disk knows no epoch, whatever it is told.
             ["empty", device, "for", span, ref nodes @ ..] => {
