@@ -141,6 +141,21 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         if free { Locked::Granted } else { Locked::Waits { blockers } }
     }
 
+    /// A held lock waits for something elsewhere: those that wait for it and pass others belong together with it from now on, as far as they may.
+    /// Appends those that are granted by that to `granted`.
+    pub fn let_pass(&mut self, owner: Owner, may_belong: impl Fn(Owner) -> bool, granted: &mut Vec<Owner>) {
+        let is_held = |owned: &&Owned| owned.state == LockState::Held && self.waiting_locks > 0;
+        let Some(owned) = self.owners.get(&owner).filter(is_held).cloned() else { return };
+        let mut passing = Vec::new();
+        self.waiting.each(owned.object, &owned.extents, |other| {
+            if other.arrival < FIRST_ASKED && may_belong(other.owner) && !self.are_beside(owner, other.owner) {
+                passing.push(other.owner);
+            }
+        });
+        self.set_beside(owner, in_order(passing));
+        self.grant_behind(&owned, granted);
+    }
+
     fn request(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent], free: bool, passes: bool) {
         let next = if passes { &mut self.next_held } else { &mut self.next_asked };
         let arrival = *next;

@@ -481,3 +481,19 @@ fn granted_locks_never_conflict() {
         assert_eq!(pair.lock(ONE, 0..u64::MAX, Exclusive), Ok(()), "seed {seed}");
     }
 }
+
+/// As on one mount: owner 1 waits for owner 5 alone, and passes owner 3, which is queued before it or asks the server first.
+#[test]
+fn an_owner_that_has_locks_passes_another_one_of_its_mount_that_waits_for_a_second_mount() {
+    for (shared, asks) in [(0..4, [(3, 1..6), (1, 5..9)]), (9..10, [(1, 5..9), (3, 8..10)])] {
+        let mut pair = Pair::new(40);
+        let shares = [(TWO, 5, 5..8), (TWO, 1, 22..24), (ONE, 2, shared), (TWO, 3, 11..12)];
+        shares.into_iter().for_each(|(host, owner, range)| pair.ends(host, owner, range, Shared, DONE));
+        let asked = BTreeMap::from(asks.map(|(owner, range)| (owner, pair.waits(TWO, owner, range, Exclusive))));
+        let second = pair.waits(ONE, 2, 22..23, Exclusive);
+        for (host, owner, then) in [(TWO, 5, asked[&1]), (TWO, 1, second), (ONE, 2, asked[&3])] {
+            pair.unlock_of(host, owner, 0..100);
+            assert_eq!(pair.soon(then), Some(DONE));
+        }
+    }
+}

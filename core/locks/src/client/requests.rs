@@ -77,6 +77,12 @@ impl LockClient {
         held.requests.push(number);
         held.asked.insert(number);
         self.send(cx, number);
+        if retention.width().is_some() {
+            // Those that pass others do not wait for it, also if they came before it asked.
+            let mut granted = Vec::new();
+            self.local.let_pass(holder, |other| other.part == holder.part, &mut granted);
+            self.turns.extend(granted);
+        }
     }
 
     /// Sends a request again, as its state demands.
