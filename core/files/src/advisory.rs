@@ -19,7 +19,8 @@
 //! a few messages, and the time of two repetitions at most.
 //!
 //! An exclusive lock over shared ones of the same owner keeps them while it waits. A request that would wait for an
-//! owner of this host which waits for its own owner, perhaps through others, is refused. Of two hosts the server knows this if both upgrade bytes that they share.
+//! owner of this host which waits for its own owner, perhaps through others, is refused. Of two hosts the server knows this if each upgrades
+//! something, and wants some of what the other one shares.
 //!
 //! A request that passed another one may have been granted by what the host kept, and then the server grants the other one as well. So before
 //! an owner has a lock, those that have all of theirs are asked once more.
@@ -297,19 +298,23 @@ impl AdvisoryLocks {
                 self.ended.push((request.op, Err(too_many())));
                 continue;
             }
-            let is_shared = |extent: &LockExtent| {
-                let shared = LockExtent { mode: LockMode::Shared, ..*extent };
-                own.missing(shared).is_empty()
-            };
+            let shared = |extent: &LockExtent| LockExtent { mode: LockMode::Shared, ..*extent };
+            let absent = own.missing(shared(&request.wanted));
             let patience = match request.kind {
-                Kind::Lock { waits: true } if request.missing.iter().all(is_shared) => Patience::Upgrade,
+                Kind::Lock { waits: true } if !request.over.is_empty() => Patience::Upgrade,
                 Kind::Lock { waits: true } if self.has_something(place.0) => Patience::ForHeld,
                 Kind::Lock { waits: true } => Patience::InTurn,
                 Kind::Lock { waits: false } | Kind::Test => Patience::Impatient,
             };
+            let mut asked = request.missing.clone();
+            if patience == Patience::Upgrade && !absent.is_empty() {
+                // The server is told what of it is shared.
+                let kept = request.missing.iter().flat_map(|extent| shared(extent).uncovered(&absent));
+                asked.extend(kept.take(limits::EXTENTS_MAX - request.missing.len()));
+            }
             self.asked += 1;
             self.holders.insert(self.asked, place.0);
-            locks.acquire_bytes(now, self.asked, place.1, (request.missing.clone(), request.over.clone()), patience);
+            locks.acquire_bytes(now, self.asked, place.1, (asked, request.over.clone()), patience);
             self.waiting.insert(self.asked, request);
         }
     }

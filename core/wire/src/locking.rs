@@ -118,7 +118,8 @@ pub enum Patience {
     InTurn,
     /// Locks that are held: it passes requests that wait. One of these may wait for another lock of its owner.
     ForHeld,
-    /// The same. Its owner shares all of it, and keeps that: of two such requests that conflict, the second is refused.
+    /// The same. Its owner has what it names as shared, or all of it if that is nothing, and keeps it. Of two such requests that want some of
+    /// what the other one keeps, the second is refused.
     Upgrade,
     /// Locks that their hosts keep and do not use. It passes requests that wait, and is refused when a host says that it uses some of it, or
     /// when it has waited for as long as recalls may take.

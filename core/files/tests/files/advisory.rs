@@ -212,10 +212,10 @@ fn an_upgrade_that_waits_keeps_the_shared_lock_and_the_second_of_two_is_a_deadlo
         for (host, owner) in [(ONE, 1), (host, owner)] {
             pair.ends(host, owner, 0..10, Shared, DONE);
         }
-        let first = pair.waits(ONE, 1, 3..5, Exclusive);
+        let first = pair.waits(ONE, 1, 3..15, Exclusive);
         assert_eq!(pair.lock(Generation(3), 3..4, Exclusive), Err(LOCKED), "it is shared still");
         // Not the same bytes: it waits for the other one, which does not wait for it.
-        pair.ends(host, owner, 4..10, Exclusive, Err(DEADLOCK));
+        pair.ends(host, owner, 4..12, Exclusive, Err(DEADLOCK));
         assert_eq!(pair.lock(Generation(3), 9..10, Exclusive), Err(LOCKED), "what it had it has");
         pair.unlock_of(host, owner, 0..10);
         assert_eq!(pair.soon(first), Some(DONE));
@@ -496,4 +496,14 @@ fn an_owner_that_has_locks_passes_another_one_of_its_mount_that_waits_for_a_seco
             assert_eq!(pair.soon(then), Some(DONE));
         }
     }
+}
+
+#[test]
+fn an_upgrade_that_wants_nothing_of_what_another_one_shares_is_no_deadlock() {
+    let mut pair = Pair::new(41);
+    let shares = [(ONE, 0..1), (TWO, 9..21), (Generation(3), 22..23)];
+    shares.into_iter().for_each(|(host, range)| pair.ends(host, 1, range, Shared, DONE));
+    pair.waits(ONE, 1, 0..10, Exclusive);
+    // It waits for the third one.
+    pair.waits(TWO, 1, 5..25, Exclusive);
 }

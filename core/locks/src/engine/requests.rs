@@ -7,7 +7,7 @@ use super::{EngineEvent, EngineTimer, FenceCause, LockEngine};
 use crate::sessions::{FenceState, HeldLock, LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable, Locked};
 use braid_base::{BLOCK_BYTES, Callbacks, Generation, ObjectId, Time, limits};
-use braid_wire::{LOCK_PART_EXTENTS_MAX, LockExtent, LockPart, LockTerm, Patience};
+use braid_wire::{LOCK_PART_EXTENTS_MAX, LockExtent, LockMode, LockPart, LockTerm, Patience};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -178,7 +178,11 @@ impl LockEngine {
             Locked::Waits { blockers } => {
                 self.events.push_back(EngineEvent::Waits(name));
                 let meets = |other: &LockName| {
-                    other.host != name.host && self.held(*other).is_some_and(|waiting| waiting.upgrades)
+                    let of_other = self.extents(*other).map_or(&[][..], |(_, extents)| extents);
+                    other.host != name.host
+                        && self.held(*other).is_some_and(|waiting| waiting.upgrades)
+                        && wants_shared(of_other, &asked.extents)
+                        && wants_shared(&asked.extents, of_other)
                 };
                 if upgrades && self.table.waiters(asked.object, &asked.extents).iter().any(meets) {
                     return self.refuse(now, name);
@@ -457,6 +461,13 @@ fn wants_more(table: &LockTable<LockName>, by: LockName, name: LockName) -> bool
     let (own, of_others): (Vec<_>, Vec<_>) =
         table.wanted_extents(name).into_iter().partition(|(other, _)| *other == by);
     own.iter().any(|(_, extent)| !of_others.iter().any(|(_, other)| other.covers(extent)))
+}
+
+/// True if an upgrade wants some of what the owner of another one keeps: the shared extents of that, or all if it names none as shared.
+fn wants_shared(wanted: &[LockExtent], by_other: &[LockExtent]) -> bool {
+    let names_some = by_other.iter().any(|extent| extent.mode == LockMode::Shared);
+    let mut kept = by_other.iter().filter(|extent| !names_some || extent.mode == LockMode::Shared);
+    kept.any(|extent| wanted.iter().any(|wanted| wanted.conflicts(extent)))
 }
 
 /// Drops a deferred request. False if there is none of that name. `extents` counts those of all hosts.
