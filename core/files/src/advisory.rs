@@ -225,8 +225,8 @@ impl AdvisoryLocks {
         if is_full || self.owners.get(&place).is_some_and(is_in_pieces) {
             return Err(too_many());
         }
-        if range.start == FILE_LOCK && kind == (Kind::Lock { waits: true }) {
-            // As `flock` does: of two that have it shared and want it exclusively, neither is refused.
+        if range.start == FILE_LOCK && kind != Kind::Test {
+            // As `flock` does, also if it is refused: of two that have it shared and want it exclusively, one gets it.
             let cut = self.owners.get_mut(&place).map(|own| own.cut_weak(wanted));
             self.keep(now, locks, place, cut.unwrap_or_default());
         }

@@ -220,11 +220,16 @@ fn an_upgrade_that_waits_keeps_the_shared_lock_and_the_second_of_two_is_a_deadlo
         pair.unlock_of(host, owner, 0..10);
         assert_eq!(pair.soon(first), Some(DONE));
         pair.unlock(ONE, 0..10);
-        // By `flock`, each gives up what it shares.
+        // By `flock`, each gives up what it shares, also if it is refused.
         let whole = (1 << 50) - 1..1 << 50;
         for (host, owner) in [(ONE, 1), (host, owner)] {
             pair.ends(host, owner, whole.clone(), Shared, DONE);
         }
+        assert_eq!(pair.lock(ONE, whole.clone(), Exclusive), Err(LOCKED));
+        pair.ends(host, owner, whole.clone(), Exclusive, DONE);
+        [(host, owner), (ONE, 1)]
+            .into_iter()
+            .for_each(|(host, owner)| pair.ends(host, owner, whole.clone(), Shared, DONE));
         let first = pair.waits(ONE, 1, whole.clone(), Exclusive);
         pair.waits(host, owner, whole, Exclusive);
         assert_eq!(pair.soon(first), Some(DONE));
