@@ -132,6 +132,12 @@ impl RangeLock {
         self.mode
     }
 
+    /// The same lock with another deadline for what is asked about it.
+    pub fn within(mut self, deadline: Duration) -> RangeLock {
+        self.ranges.array = self.ranges.array.within(deadline);
+        self
+    }
+
     /// A fencing token: a number that is higher than the tokens of all locks that had to end before this one was granted, on any host. It protects
     /// what refuses lower tokens than the highest that it has seen, for instance objects with a
     /// [`Fence`](crate::recipes::fencing_token::Fence). Ask for it once: it is a new one each time.

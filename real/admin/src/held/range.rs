@@ -62,6 +62,7 @@ pub fn of_range(error: ClientError) -> Failure {
         }
         ClientError::OutOfRange => Failure::usage("bad-range", "the range is empty, or does not end below 2^52"),
         ClientError::LockLost => lost(error.to_string()),
+        ClientError::TimedOut { .. } => Failure::from(error).hint("`braid status` shows what of the array serves"),
         error => error.into(),
     }
 }

@@ -94,6 +94,8 @@ impl Range {
             }
         };
         let command = HeldCommand { words: &self.command, itself: ITSELF };
+        // The time to wait was that for the range.
+        let lock = lock.within(array.deadline());
         Ok(match run_under(lock, &command, &mut async || signals.which().await).await? {
             HeldOutcome::Ended(status) => ExitCode::from(status.code().unwrap_or(1) as u8),
             HeldOutcome::AskedToEnd(signal) => status_of_signal(signal),

@@ -30,6 +30,8 @@ fn commands_exclude_each_other_where_their_ranges_overlap() {
     let array = Array::patient();
     let first = holder(&array, "--exclusive", ["0", "4KiB"]);
     assert_eq!(try_it(&array, "--shared", ["4095", "1"], "1s"), Some(124), "it is taken");
+    assert_eq!(try_it(&array, "--shared", ["4095", "1"], "0s"), Some(124), "it is taken");
+    assert_eq!(try_it(&array, "--exclusive", ["4KiB", "1MiB"], "0s"), Some(0), "it is free");
     assert_eq!(try_it(&array, "--exclusive", ["4KiB", "1MiB"], "10s"), Some(0), "it is beside the other");
     let reader = holder(&array, "--shared", ["1MiB", "1MiB"]);
     assert_eq!(try_it(&array, "--shared", ["1MiB", "4KiB"], "10s"), Some(0), "readers share");
