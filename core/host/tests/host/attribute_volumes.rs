@@ -103,10 +103,6 @@ fn add() -> ObjectRequest {
     one(Action::FetchAndAdd { name: NAME, add: 1, original: true })
 }
 
-fn get() -> ObjectRequest {
-    ObjectRequest { commands: vec![ObjectCommand { gets: vec![NAME], ..command(Action::Nothing) }] }
-}
-
 fn set(page: u32, value: Bytes) -> ObjectRequest {
     let sets = vec![SetAttribute { name: AttributeName { page, ..NAME }, value }];
     ObjectRequest { commands: vec![ObjectCommand { sets, ..command(Action::Nothing) }] }
@@ -121,11 +117,6 @@ fn swap() -> ObjectRequest {
 fn added(original: i64) -> HostOutcome {
     let action = ActionResult::Added { original: Some(original) };
     Ok(HostSuccess::Objects(vec![CommandResult { action, values: Vec::new() }]))
-}
-
-fn value(value: &[u8]) -> HostOutcome {
-    let values = vec![Bytes::copy_from_slice(value)];
-    Ok(HostSuccess::Objects(vec![CommandResult { action: ActionResult::Done, values }]))
 }
 
 fn refused(failure: ObjectFailure) -> HostOutcome {
@@ -207,27 +198,6 @@ fn a_long_value_beside_is_read_and_not_written_again() {
 }
 
 #[test]
-fn a_late_request_is_worked_out_anew_by_what_is_there_then() {
-    let (mut stage, mut devices) = (attribute_volume(), Devices::default());
-    devices.do_all(&mut stage, add()).expect("it is done");
-    let op = ask(&mut stage, add());
-    let second = devices.play_sent(&mut stage);
-    let (_, stamp) = subject(&second[0].1);
-    // Another host adds meanwhile: simulated by a copy of the volume.
-    let (mut other, mut others) = (attribute_volume(), Devices(devices.0.clone()));
-    assert_eq!(others.do_all(&mut other, add()), added(1));
-    let mut devices = others;
-    let seen = Stamp { clock: Clock(stamp.clock.0 + 1_000_000), host: Generation(9) };
-    second.iter().for_each(|write| stage.refuse(write, Step::Write, Refusal::TooLate { seen }));
-    stage.pass(Duration::ZERO);
-    assert_eq!(stage.outcome(op), None);
-    devices.play_on(&mut stage);
-    stage.pass(Duration::ZERO);
-    devices.play_on(&mut stage);
-    assert_eq!(stage.outcome(op), Some(added(2)), "computed from the new value, not from the old one");
-}
-
-#[test]
 fn an_attribute_volume_refuses_invalid_requests_without_a_message() {
     let mut stage = attribute_volume();
     let other = ObjectCommand { object: ObjectId(4), ..command(Action::Nothing) };
@@ -250,45 +220,6 @@ fn an_attribute_volume_refuses_invalid_requests_without_a_message() {
         assert_eq!(stage.commands(), []);
     }
     assert_eq!(stage.commands(), []);
-}
-
-#[test]
-fn under_a_servers_lock_it_reads_and_writes_and_unlocks_also_when_there_is_nothing_to_write() {
-    let (mut stage, mut devices) =
-        (Stage::attribute_volume(Ordering::ServerLock, Atomicity::Implied), Devices::default());
-    let mut play = |stage: &mut Stage, request| {
-        let op = ask(stage, request);
-        let lock_id = stage.grant_one();
-        devices.play_on(stage);
-        assert_eq!(stage.lock_commands(), [(SERVER, LockCommand::Unlock { lock_id })]);
-        stage.grant(SERVER, 3, LockReply::Unlocked { lock_id });
-        stage.outcome(op).expect("it is answered")
-    };
-    assert_eq!(play(&mut stage, add()), added(0));
-    assert_eq!(play(&mut stage, add()), added(1));
-    assert!(play(&mut stage, swap()).is_ok());
-    assert_eq!(play(&mut stage, get()), value(&[0, 0, 0, 0, 0, 0, 0, 2]));
-}
-
-#[test]
-fn a_request_found_committed_after_the_loss_of_a_device_has_its_computed_results() {
-    let (mut stage, mut devices) = (attribute_volume(), Devices::default());
-    devices.do_all(&mut stage, add()).expect("it is done");
-    let op = ask(&mut stage, add());
-    devices.play_sent(&mut stage);
-    stage.enter(&[(1, MemberState::Out)]);
-    let asked = stage.commands();
-    let [(device, Command::Resolve { transaction, .. })] = &asked[..] else { panic!("{asked:?}") };
-    stage.answer(*device, Reply::Vote { transaction: *transaction, vote: Vote::Prepared });
-    devices.play_on(&mut stage);
-    assert_eq!(stage.outcome(op), Some(added(1)));
-    // The host continues with the other copy alone.
-    let op = ask(&mut stage, swap());
-    let commands = stage.commands();
-    let reads = |command: &Command| matches!(command, Command::Prewrite { reads, .. } if !reads.is_empty());
-    assert!(matches!(&commands[..], [(DeviceId(0), command)] if reads(command)), "{commands:?}");
-    devices.play(&mut stage, &commands);
-    assert!(stage.outcome(op).is_some());
 }
 
 #[test]

@@ -31,42 +31,6 @@ fn a_host_asks_for_confirmations_again_and_again_but_not_for_long() {
 }
 
 #[test]
-fn many_cached_locks_are_given_back_in_few_messages_each_of_which_is_repeated_whole() {
-    let mut stage = Stage::raid5(Ordering::CallbackLock);
-    let mut lock_ids = BTreeSet::new();
-    for block in 0..40 {
-        // Blocks of different stripes share nothing.
-        let op = stage.read_block(4 * block);
-        lock_ids.insert(stage.grant_one());
-        stage.accept_sent(0);
-        assert!(stage.outcome(op).is_some());
-    }
-    let op = stage.ask(ArrayRequest::Disconnect);
-    let given_back = |stage: &mut Stage| -> (u64, BTreeSet<u64>) {
-        match &std::mem::take(&mut stage.asked)[..] {
-            [(SERVER, request)] => match request.command {
-                LockCommand::Unlock { lock_id } => {
-                    (lock_id, request.dropped.iter().copied().chain([lock_id]).collect())
-                }
-                ref other => panic!("{other:?}"),
-            },
-            other => panic!("not one message: {other:?}"),
-        }
-    };
-    assert!(lock_ids.len() <= limits::COMMITS_PER_REQUEST_MAX);
-    let (first, all) = given_back(&mut stage);
-    assert_eq!(all, lock_ids);
-    // The message is lost. Heartbeats to the server continue meanwhile.
-    stage.pass(Duration::from_millis(499));
-    stage.asked.clear();
-    stage.pass(Duration::from_millis(2));
-    stage.asked.retain(|(_, request)| !matches!(request.command, LockCommand::Heartbeat { .. }));
-    assert_eq!(given_back(&mut stage), (first, all));
-    stage.grant(SERVER, 3, LockReply::Unlocked { lock_id: first });
-    assert!(left(&mut stage, op));
-}
-
-#[test]
 fn a_disconnecting_host_refuses_requests_and_leaves_nothing() {
     let mut told = wrote(&[("d disconnects", "")]);
     let stage = &mut told.stage;

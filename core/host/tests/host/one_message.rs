@@ -1,47 +1,10 @@
 //! Writes without pre-writes: one message for each device, where nothing must be read. The tests play the devices.
 
 use crate::stage::*;
-use crate::story::{Told, monitored, raid5, stories};
+use crate::story::{monitored, raid5, stories};
 
 /// A write of the first stripe: four blocks of data.
 const STRIPE: (&str, &str) = ("w writes 0+4", "#1 write 0 1 2 3 4");
-
-#[test]
-fn a_clock_that_leapt_and_came_back_costs_a_retry_and_no_error() {
-    let mut told = raid5(&[]);
-    let right = told.stage.now.clock;
-    told.stage.now.clock = right.ahead(Duration::from_secs(20));
-    told.goes_on(&[STRIPE]);
-    told.stage.now.clock = right;
-    told.goes_on(&[
-        // The clock may have been stepping.
-        ("0 refuses TooFarAhead", "#1 retract 0 1 2 3 4"),
-        ("all accept", "#2 pre 0 1 2 3 4"),
-        ("pass 0s", ""),
-    ]);
-    assert!(told.stamp(2).clock < right.ahead(Duration::from_secs(1)), "its stamps came back with its clock");
-}
-
-/// A device accepted the first write with a stamp from before a leap of the clock. No later stamp may be lower, or the host's own writes
-/// would be out of order.
-#[test]
-fn stamps_stay_above_what_was_written_when_a_clock_comes_back() {
-    let mut told = raid5(&[
-        ("r reads 8", "#1 read 3"),
-        // The host has learned of a device whose floor is ahead of the clocks.
-        ("3 refuses TooLate by 1s", "#2 read 3"),
-        ("pass 0s", ""),
-        ("3 accepts", "r has 0"),
-        ("w writes 0+4", "#3 write 0 1 2 3 4"),
-        ("all accept", "w done"),
-    ]);
-    let (acknowledged, right) = (told.stamp(3), told.stage.now.clock);
-    told.stage.now.clock = right.ahead(Duration::from_secs(3_600));
-    told.goes_on(&[("v writes 4+4", "#4 write 0 1 2 3 4")]);
-    told.stage.now.clock = right;
-    told.goes_on(&[("0 refuses TooFarAhead", "#4 retract 0 1 2 3 4"), ("x writes 8+4", "#5 write 0 1 2 3 4")]);
-    assert!(told.stamp(5) > acknowledged, "{acknowledged}");
-}
 
 #[test]
 fn a_write_that_reached_some_devices_is_retracted_when_another_is_unavailable() {

@@ -117,28 +117,6 @@ fn a_silent_lock_server_is_waited_for() {
 }
 
 #[test]
-fn refusals_without_end_end_nothing() {
-    let mut told = tell(Stage::raid5(Ordering::Timestamp), &[]);
-    let (write, bounded) = (told.stage.write_endless(0, 1), told.stage.write_block(9, 1));
-    let stage = &mut told.stage;
-    let begun = stage.now.time;
-    while stage.now.time.since(begun) < Duration::from_secs(100) {
-        for sent in stage.commands() {
-            if let Command::Prewrite { stamp: seen, .. } = sent.1 {
-                stage.refuse(&sent, Step::Read, Refusal::TooLate { seen });
-            } else {
-                stage.accept_all(&[sent], 0);
-            }
-        }
-        stage.pass(Duration::from_millis(50));
-    }
-    assert!(matches!(stage.outcome(bounded), Some(Err(HostError::Contended { .. } | HostError::TimedOut { .. }))));
-    assert_eq!(stage.outcome(write), None);
-    told.name(write, "w");
-    told.goes_on(&[("serve w", "w done")]);
-}
-
-#[test]
 fn an_impossible_request_is_refused_at_once_even_without_devices() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     stage.lack(&[0, 4]);
@@ -298,24 +276,4 @@ fn a_write_of_unknown_outcome_keeps_its_lock_until_it_is_decided() {
             told.goes_on(&[(decided, "yield A, lock B XX cached")]);
         }
     }
-}
-
-/// What others wrote first is soon over, so that one who was refused often tries again soon. A full table is not, and each attempt would
-/// leave more behind.
-#[test]
-fn attempts_that_find_no_room_stay_far_apart_and_ones_that_lose_do_not() {
-    let attempts = |refusal: &str| {
-        let mut told = monitored(&[("w reads 0 endless", "#1 read 0")]);
-        let (mut attempts, end) = (0, told.stage.now.time.after(Duration::from_secs(10)));
-        while told.stage.now.time < end {
-            if told.open.iter().any(|(device, _)| device.0 == 0) {
-                told.call(&format!("0 refuses {refusal}"));
-                attempts += 1;
-            }
-            told.call("pass 1ms");
-        }
-        attempts
-    };
-    let (no_room, losing) = (attempts("Busy"), attempts("TooLate"));
-    assert!(no_room >= 100 && losing > 3 * no_room, "{no_room} without room, {losing} that lose");
 }
