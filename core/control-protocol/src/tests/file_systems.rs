@@ -562,28 +562,21 @@ fn a_check_examines_what_its_servers_have_released_also_while_other_file_systems
 }
 
 #[test]
-fn a_check_fences_a_server_that_does_not_release_but_examines_nothing_that_has_not_quiesced() {
-    let budget = Budget { suspensions: 1, time: true, ..Budget::default() };
-    let ends = explore(FileSystemWorld::new(1, Server::Serves, check(1), budget), nothing_is_announced);
-    ends_with(&ends, &["Ok(Nothing)", "Unserved"]);
-    let ends = explore(FileSystemWorld::new(2, Server::Serves, check(2), budget), nothing_is_announced);
-    ends_with(&ends, &["Ok(Nothing)", "Err(NotQuiescent", "Unserved"]);
-}
-
-#[test]
-fn a_check_withdraws_what_it_has_announced_when_answers_are_lost() {
-    for shards in [1, 2] {
-        let world =
-            FileSystemWorld::new(shards, Server::Serves, check(shards), Budget { lost: 2, ..Budget::default() });
-        ends_with(&explore(world, nothing_is_announced), &["Ok(Nothing)", "Err(Question"]);
+fn a_check_withdraws_what_it_has_announced_whatever_fails_meanwhile() {
+    let none = Budget::default();
+    let (suspended, lost) = (Budget { suspensions: 1, time: true, ..none }, Budget { lost: 2, ..none });
+    for (shards, budget, expected) in [
+        // A server that does not release is fenced, but nothing is examined that has not quiesced.
+        (1, suspended, &["Ok(Nothing)", "Unserved"][..]),
+        (2, suspended, &["Ok(Nothing)", "Err(NotQuiescent", "Unserved"]),
+        (1, lost, &["Ok(Nothing)", "Err(Question"]),
+        (2, lost, &["Ok(Nothing)", "Err(Question"]),
+        // Maps of different times are not joined.
+        (2, Budget { lapses: 1, time: true, ..none }, &["Ok(Nothing)", "Err(Interrupted)"]),
+    ] {
+        let world = FileSystemWorld::new(shards, Server::Serves, check(shards), budget);
+        ends_with(&explore(world, nothing_is_announced), expected);
     }
-}
-
-#[test]
-fn a_check_that_was_suspended_does_not_join_maps_of_different_times() {
-    let world =
-        FileSystemWorld::new(2, Server::Serves, check(2), Budget { lapses: 1, time: true, ..Budget::default() });
-    ends_with(&explore(world, nothing_is_announced), &["Ok(Nothing)", "Err(Interrupted)"]);
 }
 
 #[test]
