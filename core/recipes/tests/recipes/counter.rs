@@ -2,8 +2,8 @@
 
 use crate::bench::*;
 use crate::written::{
-    DATA, Hold, LOSSY, Log, OBJECT, Record, append, check, check_word, cut_off, is_had_again, old_copy, records,
-    seconds, swarms_of, taken, two_in_every_order,
+    DATA, Hold, LOSSY, Log, OBJECT, Record, append, check, check_word, cut_off, is_had_again, old_copy, seconds,
+    swarms_of, two_in_every_order,
 };
 use braid_recipes::counter::{CounterError, CounterOptions, DeliveryCounter, SLOTS, Turn};
 use braid_recipes::lock::Mode;
@@ -69,45 +69,6 @@ fn waiters_are_served_in_the_order_of_tickets_without_asking() {
     // line looks once more, since it has to wait for longer than two polls.
     let looks = world.trace().len() - 15;
     assert!(looks <= 1, "{looks} looks");
-}
-
-#[test]
-fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
-    let mut world = world(1, CALM);
-    let dies = world.client(async |me| {
-        let _turn = me.run(counter().enter("dies")).await;
-        me.sleep(seconds(99)).await;
-    });
-    world.run_for(seconds(1));
-    let dies_waiting = visits(&mut world, "never", Duration::ZERO);
-    world.run_for(Duration::from_millis(50));
-    // Its request to enter will be late by more than a lease.
-    world.client(async |me| {
-        let turn = me.run(counter().enter("paused")).await.unwrap();
-        assert_eq!(turn.ticket(), 2);
-        me.note(format!("paused2 {}", me.true_now().0 / 1_000_000_000));
-        let answer = me.late(seconds(8), turn.guard(append(DATA, [2, 2, 2])).unwrap()).await;
-        assert!(!taken(&answer));
-        me.note("refused");
-        assert_eq!(me.run(turn.renew()).await.unwrap_err(), CounterError::Skipped { turn: 4 });
-        let left = me.run(turn.leave_with(append(DATA, [2, 2, 2])).unwrap()).await;
-        assert_eq!(left.unwrap_err(), CounterError::Skipped { turn: 4 });
-    });
-    world.run_for(Duration::from_millis(50));
-    visits(&mut world, "last", seconds(1));
-    world.kill(dies);
-    world.kill(dies_waiting);
-    world.run();
-    // The first lease began when a client saw that heartbeat, at 1; then that of the client that was called and did not come; then that of
-    // the paused one.
-    let lines = world.observed().lines.clone();
-    let [paused, last, refused] = &lines[..] else { panic!("{lines:?}") };
-    assert!(paused.starts_with("paused2 ") && last.starts_with("last3 ") && refused == "refused", "{lines:?}");
-    assert!(records(&world.space.bytes(DATA)).is_empty());
-    for page in [14, 15] {
-        let slot = world.space.value(OBJECT, AttributeName::new(page, 3));
-        assert_eq!(slot, Bytes::new(), "the slots of crashed clients are cleared: {page}");
-    }
 }
 
 #[test]

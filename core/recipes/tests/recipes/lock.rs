@@ -121,32 +121,6 @@ fn readers_share_and_a_waiting_writer_is_next() {
 }
 
 #[test]
-fn a_dead_writers_mark_and_dead_readers_are_not_in_the_way_for_ever() {
-    let mut world = world();
-    let dead = ["r", "s"].map(|name| {
-        world.client(async move |me| {
-            let _ = me.run(lock().share(name)).await;
-            me.sleep(seconds(99)).await;
-        })
-    });
-    world.run_for(seconds(1));
-    let writer = world.client(async |me| {
-        let _ = me.run(lock().acquire("w")).await;
-        panic!("it dies before");
-    });
-    world.run_for(seconds(2));
-    dead.into_iter().chain([writer]).for_each(|client| world.kill(client));
-    world.client(async |me| {
-        let grant = me.run(lock().share("t")).await;
-        me.note_time("granted");
-        let _ = me.run(held(grant).release()).await;
-    });
-    world.run();
-    assert_eq!(world.observed().lines, ["granted at 13"]);
-    assert_eq!(world.space.value(LOCKS, WORD), Bytes::new());
-}
-
-#[test]
 fn a_full_table_of_readers_admits_no_other_until_one_ends() {
     let mut world = world();
     for _ in 0..READERS_MAX {
@@ -269,19 +243,6 @@ fn two_clients_in_every_order() {
 #[test]
 fn a_client_that_is_cut_off_learns_that_its_lease_expired() {
     cut_off(|| lock().acquire("a"), options().lease);
-}
-
-#[test]
-fn an_observer_of_a_silent_device_learns_that_it_is_silent() {
-    let mut world = world();
-    world.client(async |me| {
-        let status = me.run(lock().status()).await;
-        assert_eq!(status, Err(LockError::RequestFailure(RequestFailure::Unknown)));
-        me.note("heard");
-    });
-    world.rates = SILENT;
-    world.run();
-    assert_eq!(world.observed().lines, ["heard"]);
 }
 
 /// Whatever length the pauses are configured to have: no client sees the same mark for a lease.

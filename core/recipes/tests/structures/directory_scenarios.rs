@@ -60,25 +60,6 @@ fn a_collision_costs_two_more_and_one_for_each_entry_behind_the_first() {
 }
 
 #[test]
-fn wherever_a_removal_dies_the_name_is_there_or_not_and_the_next_gets_on() {
-    let directory = small(0);
-    for victim in ["anna", "bert", "carl"] {
-        for steps in 0..8 {
-            let mut alone = with(directory, &[("anna", 1), ("bert", 2), ("carl", 3)]);
-            alone.run_part(directory.remove(name(victim), Expected::Anything), steps);
-            let there = alone.run(directory.look_up(name(victim))).unwrap().is_some();
-            assert_eq!(contents(&alone.space, directory).len(), if there { 3 } else { 2 });
-            alone.rng = Rng::new(steps + 2);
-            for text in ["anna", "bert", "carl"] {
-                alone.run(directory.remove(name(text), Expected::Anything)).unwrap();
-            }
-            assert_eq!(alone.space.attributes(OBJECT, NAMES_PAGE), []);
-            assert_eq!(alone.space.attributes(OBJECT, LOCKS_PAGE), []);
-        }
-    }
-}
-
-#[test]
 fn slots_of_the_linked_list_come_round_and_a_full_one_says_so() {
     let directory = Directory { linked: NonZeroU32::new(3).unwrap(), ..small(0) };
     let mut alone = with(directory, &[("first", 100), ("stays", 101)]);
@@ -197,34 +178,6 @@ fn without_an_idempotency_record_another_client_s_entry_is_not_taken_for_its_own
         );
         assert_eq!(alone().run_losing(insert(), true, |_| ()), Ok(Changed::Inserted), "it recognises its own entry");
     }
-}
-
-#[test]
-fn a_request_that_may_have_happened_is_not_called_refused() {
-    let directory = small(0);
-    let gone = |space: &mut Space| {
-        space.execute(&one(OBJECT, Action::Remove)).unwrap();
-    };
-    for done in [true, false] {
-        let said = alone().run_losing(directory.insert(name("anna"), ObjectId(1)), done, gone);
-        assert_eq!(said, Err(RequestFailure::Unknown));
-    }
-}
-
-#[test]
-fn a_slot_with_an_active_writer_is_not_taken_over_until_its_lease_expires() {
-    let directory = small(0);
-    let mut alone = with(directory, &[("anna", 1)]);
-    // Up to the lock and the mark.
-    alone.run_part(directory.insert(name("bert"), ObjectId(2)), 2);
-    assert_ne!(alone.space.attributes(OBJECT, LOCKS_PAGE), []);
-    alone.rng = Rng::new(5);
-    assert_eq!(alone.count(directory.look_up(name("anna"))).1, 1, "a reader does not wait");
-    assert_eq!(alone.now, Time(0));
-    let removed = alone.run(directory.remove(name("anna"), Expected::Anything));
-    assert_eq!(removed, Ok(Changed::Removed(ObjectId(1))));
-    let waited = alone.now.since(Time(0));
-    assert!((directory.lease..=directory.lease * 2).contains(&waited), "it waited for one lock: {waited:?}");
 }
 
 #[test]

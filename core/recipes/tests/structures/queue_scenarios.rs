@@ -1,7 +1,7 @@
 //! Scenarios of the queue, one by one.
 
 use crate::bench::*;
-use crate::queue::{LEASE, OBJECT, contents, number, result, work};
+use crate::queue::{LEASE, OBJECT, contents, number, work};
 use crate::sequential::Alone;
 use braid_recipes::queue::{Claimed, Finished, ITEM_BYTES_MAX, Queue, Renewed, STATES_PAGE, Watch};
 
@@ -30,23 +30,6 @@ fn putting_and_finishing_take_one_round_trip_and_claiming_two() {
     assert_eq!(alone.count(queue.finish(claimed, Vec::new())), (Ok(Finished::Finished), 1));
     let (end, trips) = alone.count(queue.claim(1, Watch::default(), Duration::ZERO));
     assert_eq!((end.result, trips), (Ok(None), 1));
-}
-
-#[test]
-fn a_consumer_that_lost_its_claim_can_neither_finish_nor_renew() {
-    let (mut alone, queue) = with(1);
-    let first = claim(&mut alone, queue, 1).unwrap();
-    // Another consumer finds it claimed, waits for a lease, and takes it over.
-    let second = alone.run(queue.claim(2, Watch::default(), LEASE * 2)).result.unwrap().unwrap();
-    assert_eq!((first.token, second.token), (1, 2));
-    let before = alone.space.clone();
-    assert_eq!(alone.run(queue.finish(first.clone(), result(&first, 1))), Ok(Finished::Lost));
-    assert_eq!(alone.run(queue.renew(first.clone())), Ok(Renewed::Lost));
-    assert_eq!(alone.run(queue.give_back(first.clone())), Ok(()));
-    assert_eq!(alone.space, before, "nothing has changed");
-    assert_eq!(alone.run(queue.finish(second.clone(), result(&second, 2))), Ok(Finished::Finished));
-    assert_eq!(alone.run(queue.finish(first.clone(), result(&first, 3))), Ok(Finished::Lost));
-    assert_eq!(contents(&alone.space).results[&0], (2, 2));
 }
 
 /// A consumer waits for an item, and gets one as soon as another client, half a lease later, makes this request.
