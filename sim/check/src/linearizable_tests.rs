@@ -187,16 +187,6 @@ fn an_addition_that_happened_twice_is_found() {
 }
 
 #[test]
-fn two_additions_that_found_the_same_are_found() {
-    let mut story = Story::begin();
-    let (one, other) = (story.ask("a", add(1, 2)), story.ask("b", add(1, 2)));
-    story.end(one);
-    story.answer(other, story.answer_to(one));
-    story.contradiction();
-    assert!(matches!(*check_counters(&story.history).unwrap_err(), Miscounted::Overlapping { .. }));
-}
-
-#[test]
 fn an_unknown_write_may_happen_late_but_not_twice_and_not_after_a_fence() {
     let mut story = Story::begin();
     let unknown = story.ask("a", set(1, "late"));
