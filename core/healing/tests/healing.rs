@@ -234,21 +234,6 @@ fn a_resync_that_can_not_continue_is_abandoned_and_nothing_is_forgotten() {
 }
 
 #[test]
-fn a_step_of_a_recovery_that_is_over_changes_nothing() {
-    let mut stage = Stage::new();
-    stage.stands(MemberState::Out);
-    stage.stands(MemberState::Returning { recovery_coordinator: Some(HOST) });
-    assert_eq!(stage.asked.len(), 4, "all are asked for their objects");
-    assert_eq!(stage.healing.recovers(), Some((DeviceId(3), None)));
-    stage.stands(MemberState::Out);
-    assert_eq!(stage.healing.recovers(), None);
-    while !stage.asked.is_empty() {
-        stage.answer(Err(HostError::Busy));
-    }
-    assert!(stage.told.is_empty() && stage.healing.deadline().is_none());
-}
-
-#[test]
 fn objects_of_a_new_disk_are_changed_one_step_after_the_other() {
     let mut stage = Stage::new();
     let mut volume = VolumeDescription::clone(&stage.volumes[&VOLUME]);
@@ -379,41 +364,6 @@ fn a_part_of_an_unknown_volume_stays_and_one_of_a_deleted_volume_is_removed() {
     }
 }
 
-#[test]
-fn while_a_volume_is_on_hold_no_object_is_changed() {
-    let mut stage = Stage::new();
-    stage.stands(MemberState::Returning { recovery_coordinator: Some(HOST) });
-    answer_survey_with(&mut stage, &[]);
-    assert!(!stage.healing.is_idle_for(VOLUME), "its object is created");
-    stage.held.insert(VOLUME);
-    let changes = |stage: &Stage| {
-        stage
-            .asked
-            .values()
-            .filter(|request| {
-                matches!(request, HostRequest::Array(ArrayRequest::Manage { task: Task::CreateObject { .. }, .. }))
-            })
-            .count()
-    };
-    let step = *stage.asked.first_key_value().unwrap().0;
-    stage.asked.remove(&step);
-    stage.with(|healing, ctx| healing.answered(ctx, step, Err(HostError::Busy)));
-    for _ in 0..3 {
-        stage.wake_once();
-        assert_eq!(changes(&stage), 0, "it is not repeated");
-    }
-    stage.held.clear();
-    stage.wake_once();
-    assert_eq!(changes(&stage), 1);
-}
-
-#[test]
-fn another_host_recovers_what_it_was_named_for() {
-    let mut stage = Stage::new();
-    stage.stands(MemberState::Returning { recovery_coordinator: Some(OTHER) });
-    assert!(stage.asked.is_empty() && stage.healing.recovers().is_none());
-}
-
 /// A host whose device 3 is back, and recovered by another host.
 fn worker() -> Stage {
     let mut stage = Stage::new();
@@ -473,19 +423,6 @@ fn a_rebuild_worker_restores_what_is_not_left_to_the_coordinator_and_reports_not
     assert_eq!(stage.healing.recovers(), None);
     assert!(stage.healing.progress().next().is_none() && stage.healing.recovered().next().is_none());
     assert!(stage.told.is_empty());
-}
-
-#[test]
-fn a_rebuild_worker_waits_for_the_coordinator_to_create_the_object() {
-    let mut stage = worker();
-    for _ in 0..5 {
-        let before = stage.now;
-        let missing = HostError::Device { device: DeviceId(3), failure: Failure::NoSuchObject };
-        assert!(is_question(&stage.answer(Err(missing))));
-        assert!(stage.now.since(before) >= Duration::from_millis(50), "it does not ask all the time");
-    }
-    begin_restores(&mut stage);
-    stripes_restored(stage.asked.values().next().unwrap());
 }
 
 #[test]
