@@ -435,13 +435,9 @@ fn a_change_that_is_too_large_or_contradicts_itself_is_refused() {
         next.volumes[0].devices[1] = 9;
     };
     assert!(matches!(world.replace(nowhere), Err(Refused::Monitor(_))), "the monitor has no such device");
-    let newer = match replacement(&description(), with_volume) {
-        Request::Replace { after, next } => {
-            Request::Replace { after, next: ArrayDescription { schema: 99, ..*next }.into() }
-        }
-        other => other,
-    };
-    assert!(matches!(world.answer(newer), Err(Refused::Invalid(_))), "no leader could read it");
+    let newer = ArrayDescription { schema: 99, revision: 1, ..description() };
+    let newer = world.answer(Request::Replace { after: 0, next: Box::new(newer) });
+    assert!(matches!(newer, Err(Refused::Invalid(_))), "no leader could read it");
     let stale = replacement(&description(), with_volume);
     assert_eq!(world.replace(with_volume), Ok(Reply::Replaced));
     assert_eq!(world.answer(stale), Ok(Reply::Superseded));

@@ -30,8 +30,6 @@ async fn run() -> Result<(), Error> {
     let own = Value::from(i64::from(array.generation()));
     let swapped = object.compare_and_swap_exact(LEADER, "", &own).await?;
     println!("I lead: {}", swapped.swapped);
-    let again = object.compare_and_swap_exact(LEADER, "", "somebody else").await?;
-    println!("another program leads: {}, since the leader is {:?}", again.swapped, again.original.as_i64());
 
     // Other programs need not poll: they are told when the leader changes.
     let watcher = object.clone();

@@ -3,17 +3,12 @@
 mod members;
 
 use braid_base::Generation;
-use braid_description::{ArrayDescription, Creation, DeviceEntry};
+use braid_description::DeviceEntry;
 use braid_etcd::{Registry, Swapped};
 use braid_leadership::{CandidateId, Head};
-use braid_registrar::{Change, Content, Key, Keys};
-use members::{ARRAY, Etcd, LONG, wait_until};
+use braid_registrar::{Change, Key, Keys};
+use members::{ARRAY, Etcd, LONG, content, wait_until};
 use tokio::time::sleep;
-
-fn content() -> Content {
-    let devices = (0..3).map(|id| DeviceEntry::new(id, 1 << 30)).collect();
-    Content::new(ArrayDescription::new(ARRAY, devices, Creation::default()), Generation(100))
-}
 
 /// The keys of the array when nothing has changed.
 fn new_keys() -> Keys {

@@ -103,14 +103,9 @@ async fn respond(handle: &Handle, request: Request) -> Answer {
     let (status, code) = match &refused {
         Refused::NotLeading => (StatusCode::MISDIRECTED_REQUEST, "not-leading"),
         Refused::Unknown => (StatusCode::GATEWAY_TIMEOUT, "unknown"),
-        Refused::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
-        Refused::Unreadable => (StatusCode::SERVICE_UNAVAILABLE, "unreadable"),
+        Refused::Busy | Refused::Unreadable => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
         Refused::LeaseLost(_) => (StatusCode::CONFLICT, "lease-lost"),
-        Refused::GenerationsExhausted => (StatusCode::CONFLICT, "generations-exhausted"),
-        Refused::Invalid(_) => (StatusCode::CONFLICT, "invalid"),
-        Refused::Entries(_) => (StatusCode::CONFLICT, "registry"),
-        Refused::Description(_) => (StatusCode::CONFLICT, "description"),
-        Refused::Monitor(_) => (StatusCode::CONFLICT, "volume"),
+        _ => (StatusCode::CONFLICT, "invalid"),
     };
     refuse(status, code, &refused)
 }

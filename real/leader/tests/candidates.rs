@@ -5,18 +5,19 @@ mod members;
 
 use braid_base::limits::Settings;
 use braid_base::{Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Level, NodeId, Now, Time};
-use braid_description::{ArrayDescription, Creation, DeviceEntry};
+use braid_description::ArrayDescription;
 use braid_host_leases::Version;
 use braid_leader::{AskError, Candidate, CandidateError, CandidateState, LeaderClient, Place};
 use braid_leadership::{CandidateId, Head};
 use braid_machine::{Effects, Input, Machine, Never, NoDisk};
 use braid_membership::MonitorConfig;
-use braid_registrar::{Content, Reply, Request};
+use braid_registrar::{Reply, Request};
 use braid_shell::{Address, Addresses, Counters, Node, run_host};
 use braid_wire::{Message, MonitorCommand, MonitorReply, MonitorRequest};
-use members::{ARRAY, Etcd, LONG, wait_until};
+use members::{ARRAY, Etcd, LONG, content, wait_until};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -56,11 +57,6 @@ fn place(etcd: &Etcd, folder: &Path, id: u16) -> Place {
 fn config() -> MonitorConfig {
     let devices = (0..3).map(DeviceId).collect();
     MonitorConfig { array: ARRAY, devices, last_generation: Generation(0), term: None, settings: Settings::default() }
-}
-
-fn content() -> Content {
-    let devices = (0..3).map(|id| DeviceEntry::new(id, 1 << 30)).collect();
-    Content::new(ArrayDescription::new(ARRAY, devices, Creation::default()), Generation(100))
 }
 
 /// A new array, and its candidates.
@@ -236,8 +232,7 @@ async fn clients_and_devices_go_on_with_the_next_leader_which_knows_all() {
     let begun = Instant::now();
     assert_eq!(ask(Request::Describe).await, Ok(Reply::Description(Box::new(next))));
     println!("the next leader answered {:?} after an end in order", begun.elapsed());
-    let task = &mut candidates[second].task;
-    task.await.expect("it did not panic").expect("it ended in order");
+    (&mut candidates[second].task).await.expect("it did not panic").expect("it ended in order");
     assert_eq!(ask(replace).await, Ok(Reply::Superseded));
     let Ok(Reply::Hosts(hosts)) = ask(Request::Hosts { length: LONG }).await else { panic!("no hosts") };
     let hosts: Vec<_> = hosts.into_iter().map(|host| (host.host.0, host.lease.is_over)).collect();
@@ -321,15 +316,8 @@ async fn candidates_stop_when_etcd_has_gone_back() {
 }
 
 fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("a folder");
-    for entry in std::fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry")) {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).expect("copied");
-        }
-    }
+    let copied = Command::new("cp").arg("-a").args([from, to]).status().expect("cp runs");
+    assert!(copied.success());
 }
 
 /// A candidate that answers every request with this status and code, or not at all; and how often it was asked.

@@ -1,7 +1,7 @@
 //! A device comes with an older disk than it had, or with an empty one: no other device would resynchronise what that disk lacks.
 
 use crate::bench::*;
-use crate::story::{Story, Told, five, stories};
+use crate::story::{Story, five, stories};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 
@@ -18,31 +18,6 @@ fn back_once() -> Story {
         ("h7 resynchronised 2 e3", "e4: 2 in since e3"),
         ("1s 01234 h7", ""),
     ])
-}
-
-#[test]
-fn an_older_disk_is_refused_in_every_member_state() {
-    let mut told = back_once();
-    told.goes_on(&[
-        ("late 2 e0", ""),
-        ("outdated 2", "e0"),
-        ("late 2 e1", ""),
-        ("outdated 2", "e1"),
-        ("late 2 e2", ""),
-        ("outdated 2", "e2"),
-        ("late 2 e3", ""),
-        ("outdated 2", "e3"),
-        ("leased 2", "yes"),
-        ("outdated 2", "no"),
-        // Another device that shares its stripes is out: then it is unavailable, and nothing is lost.
-        ("8800ms 0123 h7", "e5: 4 out"),
-    ]);
-    let bench = &mut told.bench;
-    for _ in 0..20 {
-        bench.renew_in(Epoch(3), device(2));
-        bench.pass_with(SECOND / 2, &nodes(&[0, 1, 3], &[7]));
-    }
-    assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::In, vec![2]));
 }
 
 /// Messages are reordered.

@@ -1,7 +1,6 @@
 //! A lost record is rebuilt from the devices' disks.
 
 use crate::bench::*;
-use braid_base::FenceTable;
 use braid_membership::record_recovery::{EPOCH_MARGIN, RecoveredRecord, RecoveryRefused};
 
 const DEVICES: u16 = 4;
@@ -281,24 +280,6 @@ fn an_older_disk_is_refused() {
         }
     }
     assert!(refused > 100 && by_others > 20, "{refused}, {by_others}");
-}
-
-/// A fence of hosts that did not exist shut every new host out. The devices have adopted it.
-#[test]
-fn a_fence_of_hosts_that_were_never_started_is_not_taken_over() {
-    let mut history = History::new(1);
-    history.pass(12, &[0, 1, 2]);
-    let mut evidence = history.evidence();
-    for testimony in &mut evidence.heard {
-        if let Some(membership) = &mut testimony.membership {
-            membership.fence.below = Generation(u32::MAX);
-            membership.fence.also.insert(Generation(u32::MAX));
-        }
-    }
-    let record = recover(&evidence).expect("all devices agree");
-    let fence = &record.membership().fence;
-    assert_eq!(*fence, FenceTable { below: evidence.hosts_below, ..FenceTable::default() });
-    assert!(fence.refuses(Generation(LAST_HOST)) && !fence.refuses(Generation(LAST_HOST + 9)));
 }
 
 #[test]

@@ -113,28 +113,3 @@ stories! {
         "h7 resynchronised 2 e3";
         "heard h7" => "no";
 }
-
-stories! {
-    five;
-
-    /// What was decided while the disk was busy makes the next epoch.
-    fn a_change_is_reported_and_granted_only_once_it_is_durable():
-        "hear 2";
-        "4399ms 0134 h7";
-        "stall";
-        "200ms 0134 h7";
-        "answers to h7";
-        "write"; // Only one copy has it.
-        "leased 2" => "no"; // It gets no lease from the decision on.
-        "leased 1" => "yes";
-        "heard h7" => "no";
-        "asks h7" => "Lease";
-        "resume" => "e2: 2 out";
-        "hears h7" => "Changed, and e2";
-        "500ms 0134 h7 2";
-        "stall";
-        "1s 0134 h7 2";
-        "leased 2" => "no"; // It is not back yet.
-        "resume" => "e3: 2 returning h7";
-        "leased 2" => "yes";
-}

@@ -118,16 +118,6 @@ stories! {
         "readmit 0" => "done, e4: 0 returning h7"; // The operator accepts the content of the first.
         "2s 0 h7";
 
-    fn a_refused_change_does_not_happen_later():
-        "3s 0123 h7";
-        "replace 2 77 as 5" => "NeedsOthers others 4";
-        "3s 01234 h7";
-        "replace 2 77 as 5" => "no answer"; // A late duplicate of the same request; then a different one.
-        "8800ms 01234 h7";
-        "slot 2" => "disk 2";
-        "replace 2 77 as 6" => "done";
-        "slot 2" => "disk 2, then 77";
-
     fn a_late_request_has_no_effect_when_another_one_was_answered_or_its_host_is_fenced():
         "add 7 77 as 50" => "done, e2: 7 out";
         "remove 7 as 51" => "done, e3";

@@ -167,11 +167,6 @@ impl Story {
                 bench.undecided.insert(nodes_of(&[device])[0], hosts.collect());
             }
             ["leased", node] => return yes_or_no(nodes_of(&[node]).into_iter().all(|node| bench.gets_lease(node))),
-            ["outdated", device] => {
-                let lease = bench.monitor.leases().find(|lease| lease.device == DeviceId(number_of(device)));
-                let outdated = lease.expect("it is a device of the array").outdated;
-                return Some(outdated.map_or("no".into(), |epoch| format!("e{}", epoch.0)));
-            }
             ["has", device, epoch] => drop(bench.epochs.insert(nodes_of(&[device])[0], epoch_of(epoch))),
             [node, "takes", "from", owner, since, ..] => {
                 let owner = owner.strip_prefix('h').map(|host| Generation(number_of(host)));

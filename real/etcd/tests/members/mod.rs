@@ -2,8 +2,10 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use braid_base::ArrayId;
+use braid_base::{ArrayId, Generation};
+use braid_description::{ArrayDescription, Creation, DeviceEntry};
 use braid_etcd::Registry;
+use braid_registrar::Content;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -14,6 +16,12 @@ use tokio::time::{sleep, timeout};
 pub const ARRAY: ArrayId = ArrayId([9; 16]);
 /// Longer than everything takes.
 pub const LONG: Duration = Duration::from_secs(60);
+
+/// That of a new array of three devices.
+pub fn content() -> Content {
+    let devices = (0..3).map(|id| DeviceEntry::new(id, 1 << 30)).collect();
+    Content::new(ArrayDescription::new(ARRAY, devices, Creation::default()), Generation(100))
+}
 
 /// The members of an etcd, on loopback, in a folder that is removed at the end.
 pub struct Etcd {

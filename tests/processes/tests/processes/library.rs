@@ -23,7 +23,6 @@ fn the_examples_run_and_do_what_they_say() {
     expect("counter", "counted to Some(10)");
     expect("volume", "it is what was written: true");
     expect("leader", "the first one is told: too late");
-    expect("directory", "plum: \"all about the plum\"");
     // Two programs use one lock, and read and write one number in a file.
     std::thread::scope(|scope| {
         scope.spawn(|| expect("lock", "counted to"));
