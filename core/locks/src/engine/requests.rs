@@ -463,11 +463,11 @@ fn wants_more(table: &LockTable<LockName>, by: LockName, name: LockName) -> bool
     own.iter().any(|(_, extent)| !of_others.iter().any(|(_, other)| other.covers(extent)))
 }
 
-/// True if an upgrade wants some of what the owner of another one keeps: the shared extents of that, or all if it names none as shared.
+/// True if an upgrade wants some of what the owner of another one has: the shared extents of that, or all if it names none as shared.
 fn wants_shared(wanted: &[LockExtent], by_other: &[LockExtent]) -> bool {
     let names_some = by_other.iter().any(|extent| extent.mode == LockMode::Shared);
-    let mut kept = by_other.iter().filter(|extent| !names_some || extent.mode == LockMode::Shared);
-    kept.any(|extent| wanted.iter().any(|wanted| wanted.conflicts(extent)))
+    let mut shared = by_other.iter().filter(|extent| !names_some || extent.mode == LockMode::Shared);
+    shared.any(|extent| wanted.iter().any(|wanted| wanted.conflicts(extent)))
 }
 
 /// Drops a deferred request. False if there is none of that name. `extents` counts those of all hosts.
