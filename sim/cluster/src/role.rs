@@ -106,13 +106,15 @@ pub(crate) fn monitor_of(world: &World<Role>) -> Option<&Monitor> {
     }
 }
 
-/// The candidate that leads, as far as it knows; the one with the latest term.
+/// The candidate that leads and serves; none if one that is up has seen a later term.
 pub(crate) fn leader(world: &World<Role>) -> Option<(NodeId, &Head, &Monitor)> {
     let leads = |candidate| {
         let (head, monitor) = candidacy_of(world, node_of(candidate))?.registrar.leads()?;
         Some((node_of(candidate), head, monitor))
     };
-    (0..MOST).filter_map(leads).max_by_key(|(_, head, _)| head.term)
+    let seen = |candidate| Some(candidacy_of(world, node_of(candidate))?.registrar.seen()?.term);
+    let latest = (0..MOST).filter_map(seen).max();
+    (0..MOST).filter_map(leads).find(|(_, head, _)| Some(head.term) == latest)
 }
 
 fn candidacy_of(world: &World<Role>, node: NodeId) -> Option<&Candidacy> {
