@@ -354,7 +354,7 @@ async fn only_what_can_be_repeated_is_asked_again_when_its_outcome_is_unknown() 
         for (request, at_least) in [Request::Describe, replace()].into_iter().zip(times) {
             let (address, asked) = stub(status, code).await;
             let client = LeaderClient::new([address]);
-            let error = client.ask(&request, Duration::from_millis(300)).await.expect_err("it has no answer");
+            let error = client.ask(&request, Duration::from_secs(1)).await.expect_err("it has no answer");
             let is_right = match (at_least, status) {
                 (1, "409 Conflict") => matches!(error, AskError::Refused { .. }),
                 (1, _) => matches!(error, AskError::Unknown { .. }),
