@@ -358,7 +358,7 @@ fn a_change_is_answered_when_it_is_durable_and_the_next_leader_has_it() {
     assert_eq!(world.answer(take(3)), Ok(Reply::Taken(Generation(103))));
     assert_eq!(world.answer(Request::Forget { gone: vec![Generation(101)] }), Ok(Reply::Done));
     assert_eq!(world.leases(), (vec![102, 103], vec![]));
-    // What is not durable is not told, and what can't be written any more is lost.
+    // A change that is not durable is not told, and one that can't be written any more is lost.
     let former = world.leader();
     world.cut = Some(former);
     let asked = [replacement(&before, with_volume), take(4), Request::Describe, renew(999)];

@@ -132,7 +132,7 @@ impl RangeLock {
         self.mode
     }
 
-    /// The same lock with another deadline for what is asked about it.
+    /// The same lock. Requests about it have another deadline.
     pub fn within(mut self, deadline: Duration) -> RangeLock {
         self.ranges.array = self.ranges.array.within(deadline);
         self

@@ -75,7 +75,7 @@ impl Etcd {
         member.wait().expect("it has ended");
     }
 
-    /// Returns when it stands still.
+    /// Returns once the process has stopped.
     pub fn stop(&self, index: usize) {
         let member = Pid::from_child(self.members[index].as_ref().expect("it runs"));
         kill_process(member, Signal::STOP).expect("signalled");
