@@ -15,7 +15,7 @@
 
 use crate::entries::{Change, Content, Key, LeaseEntry, array_change, changes, divide, lease_change, sort};
 use crate::requests::{HostLease, Outcome, REPORT_BYTES_MAX, ROLE_BYTES_MAX, Refused, Reply, Request, RequestId};
-use braid_base::{Generation, Level, Time, VolumeId, limits::HOSTS_MAX};
+use braid_base::{DeviceId, Generation, Level, Time, VolumeId, limits::HOSTS_MAX};
 use braid_description::{ArrayDescription, DescriptionError, VolumeState, describe_widest};
 use braid_host_leases::{Heartbeat, Lease, LeaseTable, LeaseTime, Version, Write};
 use braid_layout::VolumeDescription;
@@ -105,6 +105,14 @@ impl ArrayStore {
 
     pub fn volumes(&self) -> &Volumes {
         &self.volumes
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.description.revision
+    }
+
+    pub fn devices(&self) -> Vec<DeviceId> {
+        self.description.devices.iter().map(|entry| DeviceId(entry.id)).collect()
     }
 
     pub fn last_generation(&self) -> Generation {

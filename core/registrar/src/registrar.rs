@@ -141,6 +141,11 @@ impl Registrar {
         }
     }
 
+    /// The revision of the description, if it leads. Its monitor knows the volumes of that.
+    pub fn revision(&self) -> Option<u64> {
+        self.leading.as_ref()?.serving.as_ref().map(|serving| serving.store.revision())
+    }
+
     fn serving(&mut self) -> Option<&mut Serving> {
         self.leading.as_mut()?.serving.as_mut()
     }
@@ -203,8 +208,8 @@ impl Registrar {
     fn serve(&mut self, cx: &mut Cx, keys: &Keys) -> Result<(), Refused> {
         let leading = self.leading.as_mut().expect("it leads");
         let store = ArrayStore::new(cx.now.time, &leading.won, Content::of(keys)?, self.times.doubt)?;
-        let (term, last_generation) = (Some(leading.term), store.last_generation());
-        let mut monitor = Monitor::new(MonitorConfig { term, last_generation, ..self.config.clone() });
+        let (term, last_generation, devices) = (Some(leading.term), store.last_generation(), store.devices());
+        let mut monitor = Monitor::new(MonitorConfig { term, last_generation, devices, ..self.config.clone() });
         let mut effects = MonitorEffects::new();
         monitor.step(cx.now, MonitorInput::Start, &mut effects);
         for volume in store.volumes().values().cloned() {

@@ -251,9 +251,9 @@ pub async fn keep_copied(control: ControlPlane) {
         match FolderCopy::of(&control).await {
             Ok(now) => {
                 let now = Arc::new(now);
-                // The file of a device with an address is elsewhere.
+                // The file of a device that others run may be elsewhere.
                 let ours = now.description.devices.iter().map(|entry| (entry, entry.path(control.local().dir())));
-                let ours = ours.filter(|(entry, path)| entry.address.is_none() || path.exists());
+                let ours = ours.filter(|(entry, path)| control.runs(entry) || path.exists());
                 let ours: BTreeSet<PathBuf> = ours.map(|(_, path)| path).collect();
                 devices.retain(|path, _| ours.contains(path));
                 for path in ours {

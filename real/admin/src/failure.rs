@@ -4,6 +4,7 @@ use braid_client::{Error as ClientError, FilesError, ObjectFailure};
 use braid_control::{ControlError, ControlPlane, Distrust, LockHolder, shell_word};
 use braid_description::{DescriptionError, Refusal};
 use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
+use braid_leader_client::AskError;
 use braid_machine::{DiskError, HostError};
 use braid_session::{Loss, SessionError};
 use braid_store::StoreError;
@@ -191,6 +192,9 @@ impl From<&ControlError> for Failure {
                 }),
             }),
             ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message).hint(SHUT_OUT),
+            ControlError::Leader(AskError::NoLeader { .. }) => Failure::unreachable("no-leader", message)
+                .hint("volumes and file systems that are served go on; commands need a monitor that leads, and it etcd"),
+            ControlError::Leader(_) => Failure::failed("control-plane", message),
             // A folder was to be created, where there is a file.
             ControlError::File { doing: "create", source, .. }
                 if source.kind() == std::io::ErrorKind::AlreadyExists =>

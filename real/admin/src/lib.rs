@@ -49,6 +49,7 @@
 
 pub mod array;
 pub mod array_creation;
+pub mod cluster;
 pub mod copies;
 pub mod device_condition;
 pub mod device_file;

@@ -1,20 +1,22 @@
 //! The control plane of an array, as its processes use it: the description, which is read and replaced after a version; the leases of hosts;
 //! what the monitor and scrubs have reported; and the events.
 //!
-//! Every call may wait: for a disk, for another process that holds a lock, and, once a control plane spans machines, for one of these. So all
+//! Every call may wait: for a disk, for another process that holds a lock, or for the leading monitor on another machine. So all
 //! calls are async, and none of them keeps the caller's thread, which may be the one that serves a host. What only a folder of this machine
 //! has (paths, sockets, locks, logs, processes) is in [`LocalFolder`].
 
+use crate::cluster::Cluster;
 use crate::description_file::Stored;
 use crate::folder::LocalFolder;
 use crate::folder_changes;
 use crate::roles::Roles;
 use crate::{
-    ArrayDescription, ByteRange, ControlError, Event, EventCursor, EventKind, HostEntry, LeaseReport, Moment,
-    MonitorEntry, MonitorReport, RunningSet, ScrubRecord,
+    ArrayDescription, ByteRange, ControlError, DeviceEntry, Event, EventCursor, EventKind, HostEntry, LeaseReport,
+    Moment, MonitorEntry, MonitorReport, RunningSet, ScrubRecord,
 };
 use braid_base::Generation;
 use braid_host_leases::{Expired, LeaseEnd};
+use braid_registrar::Request;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -25,15 +27,23 @@ const CHANGE_WAIT: Duration = Duration::from_secs(10);
 /// How long a change may stay unseen that the kernel does not tell.
 const REPLACED_UNSEEN: Duration = Duration::from_secs(10);
 
-/// Calls, with what the folder does for them.
+/// Calls, with what the folder does for them, and whom else an array on several machines asks.
 macro_rules! calls {
-    ($($(#[$doc:meta])* $call:ident($($given:ident: $of:ty),*) -> $answer:ty = |$folder:ident| $work:expr;)*) => {$(
+    ($($(#[$doc:meta])* $call:ident($($given:ident: $of:ty),*) -> $answer:ty
+        = |$folder:ident| $work:expr $(, |$cluster:ident| $asked:expr)?;)*) => {$(
         $(#[$doc])*
         pub async fn $call(&self, $($given: $of),*) -> Result<$answer, ControlError> {
+            $(if let Some($cluster) = self.cluster() {
+                return $asked.await;
+            })?
             self.in_folder(move |$folder| $work).await
         }
     )*};
 }
+
+/// The beginning of the name of an array on several machines, and where the folders of this machine for such arrays are.
+const NAMED: &str = "braid://";
+const MACHINES: &str = "/var/lib/braid";
 
 /// The most reads of a process at a time.
 static READS: Semaphore = Semaphore::const_new(4);
@@ -45,6 +55,8 @@ static READS: Semaphore = Semaphore::const_new(4);
 pub enum ControlPlane {
     /// It is embedded: the files in a folder of this machine.
     Folder(LocalFolder),
+    /// The leading monitor, and a folder of this machine.
+    Cluster(Cluster),
 }
 
 /// An array and who serves it at present: what processes need to find each other.
@@ -64,9 +76,15 @@ pub struct HostLeases<'a> {
 }
 
 impl ControlPlane {
-    /// The one of the array at `path`, which is the array's folder or the description in it. Nothing is read.
+    /// The one of the array at `path`, which is the array's folder or the description in it; or, for an array on several machines, the folder
+    /// of this machine, or `braid://NAME` for that of this name. Of the folder nothing is read but whether it is one of a machine.
     pub fn at(path: &Path) -> ControlPlane {
-        ControlPlane::Folder(LocalFolder::at(path))
+        let named = path.to_str().and_then(|path| path.strip_prefix(NAMED));
+        let folder = LocalFolder::at(&named.map_or_else(|| path.to_path_buf(), |name| Path::new(MACHINES).join(name)));
+        match named.is_some() || Cluster::is_at(&folder) {
+            true => ControlPlane::Cluster(Cluster::at(folder)),
+            false => ControlPlane::Folder(folder),
+        }
     }
 
     /// What the option `--array` takes for this array.
@@ -76,8 +94,28 @@ impl ControlPlane {
 
     /// The folder of the array's processes on this machine.
     pub fn local(&self) -> &LocalFolder {
-        let ControlPlane::Folder(folder) = self;
-        folder
+        match self {
+            ControlPlane::Folder(folder) => folder,
+            ControlPlane::Cluster(cluster) => cluster.folder(),
+        }
+    }
+
+    /// The array on several machines, if it is one.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        match self {
+            ControlPlane::Folder(_) => None,
+            ControlPlane::Cluster(cluster) => Some(cluster),
+        }
+    }
+
+    /// True if the array's own processes on this machine run the device, and not something elsewhere.
+    pub fn runs(&self, device: &DeviceEntry) -> bool {
+        self.cluster().map_or(device.address.is_none(), |cluster| cluster.has(device))
+    }
+
+    /// True if this machine runs the lock server or metadata server of this number.
+    pub fn deals_here(&self, number: u16) -> bool {
+        self.cluster().is_none_or(|cluster| cluster.file().is_ok_and(|file| file.deals_here(number)))
     }
 
     /// Works with the folder in a thread that may wait.
@@ -85,8 +123,7 @@ impl ControlPlane {
         &self,
         work: impl FnOnce(&LocalFolder) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, ControlError> {
-        let ControlPlane::Folder(folder) = self;
-        let folder = folder.clone();
+        let folder = self.local().clone();
         tokio::task::spawn_blocking(move || work(&folder)).await.expect("it does not panic")
     }
 
@@ -100,11 +137,20 @@ impl ControlPlane {
     }
 
     pub async fn describe(&self) -> Result<ArrayDescription, ControlError> {
-        self.read_in_folder(LocalFolder::describe).await
+        match self.cluster() {
+            Some(cluster) => cluster.describe().await,
+            None => self.read_in_folder(LocalFolder::describe).await,
+        }
     }
 
     /// The array and who serves it: one call, because each process looks twice a second.
     pub async fn overview(&self) -> Result<Overview, ControlError> {
+        if let Some(cluster) = self.cluster() {
+            let description = cluster.describe().await?;
+            let length = description.leases().lease();
+            let (monitor, hosts, running) = tokio::join!(cluster.monitor(), cluster.hosts(length), self.running());
+            return Ok(Overview { description, running: running?, monitor: monitor?, hosts: hosts? });
+        }
         let look = |folder: &LocalFolder| {
             let (description, running, now) = (folder.describe()?, folder.running()?, Moment::now());
             let (monitor, hosts) = (folder.monitor(&now)?, folder.leases().hosts(&now, description.leases().lease())?);
@@ -115,31 +161,38 @@ impl ControlPlane {
 
     /// Returns when something may have changed, at the latest after `within`. It is to be read again then.
     pub async fn changed(&self, within: Duration) {
-        folder_changes::changed(self.local().dir(), within, within).await;
+        self.changes(within, within).await;
     }
 
     /// The same for those who need not look so often while all is at rest.
     pub async fn changed_or_rests(&self, within: Duration) {
-        folder_changes::changed(self.local().dir(), within, within * 4).await;
+        self.changes(within, within * 4).await;
     }
 
     /// The same for those who only read the description, and where others serve.
     pub async fn replaced(&self, within: Duration) {
-        folder_changes::changed(self.local().dir(), within, REPLACED_UNSEEN).await;
+        self.changes(within, REPLACED_UNSEEN).await;
+    }
+
+    async fn changes(&self, within: Duration, at_rest: Duration) {
+        // What changes on other machines is not told.
+        let at_rest = if self.cluster().is_some() { within } else { at_rest };
+        folder_changes::changed(self.local().dir(), within, at_rest).await;
     }
 
     /// True if the description, and where others serve, need not be read again after they were read at `last`.
     pub fn is_settled(&self, last: Instant) -> bool {
-        folder_changes::is_settled(self.local().dir()) && last.elapsed() < REPLACED_UNSEEN
+        let is_told = self.cluster().is_none();
+        is_told && folder_changes::is_settled(self.local().dir()) && last.elapsed() < REPLACED_UNSEEN
     }
 
     calls! {
         /// The description with its version.
-        read() -> Stored = |folder| folder.read();
+        read() -> Stored = |folder| folder.read(), |cluster| cluster.read();
         /// What `braid up` is running at present; none if it does not run.
         running() -> Option<RunningSet> = |folder| folder.running();
         /// The last report of the monitor that runs, or that was killed. A report that was copied with the folder is none.
-        monitor() -> Option<MonitorEntry> = |folder| folder.monitor(&Moment::now());
+        monitor() -> Option<MonitorEntry> = |folder| folder.monitor(&Moment::now()), |cluster| cluster.monitor();
         /// Publishes the monitor's report. Only the process that holds the lock of the monitor's state file may call this.
         publish_monitor(report: MonitorReport) -> () = |folder| folder.publish_monitor(&Moment::now(), report);
         /// Removes the report when the monitor ends. Only the process that holds the lock of the monitor's state file may call this.
@@ -166,6 +219,9 @@ impl ControlPlane {
 
     /// Replaces the description by `next` if it is still the version that was read. Otherwise nothing is changed, and it returns false.
     pub async fn replace(&self, read: &Stored, next: ArrayDescription) -> Result<bool, ControlError> {
+        if let Some(cluster) = self.cluster() {
+            return cluster.replace(read, next).await;
+        }
         let read = read.clone();
         self.in_folder(move |folder| folder.replace_after(&read, next)).await
     }
@@ -206,6 +262,10 @@ impl ControlPlane {
 }
 
 impl HostLeases<'_> {
+    fn cluster(&self) -> Option<&Cluster> {
+        self.control.cluster()
+    }
+
     async fn in_folder<T: Send + 'static>(
         &self,
         work: impl FnOnce(&LocalFolder) -> Result<T, ControlError> + Send + 'static,
@@ -215,29 +275,37 @@ impl HostLeases<'_> {
 
     calls! {
         /// Takes a generation that was never used before, with a lease that starts at `now`.
-        take_generation(role: String, now: Moment) -> Generation = |folder| folder.leases().take_generation(&role, &now);
+        take_generation(role: String, now: Moment) -> Generation = |folder| folder.leases().take_generation(&role, &now),
+            |cluster| cluster.take_generation(role);
         /// Renews a lease, unless it is over, and publishes the host's report. Only the host itself calls it, and never twice concurrently.
         /// It waits for no other process.
-        renew(host: Generation, now: Moment, report: LeaseReport) -> () = |folder| folder.leases().renew(host, &now, report);
+        renew(host: Generation, now: Moment, report: LeaseReport) -> () = |folder| folder.leases().renew(host, &now, report),
+            |cluster| cluster.renew(host, report);
         /// Releases a lease: the host has ended, and all its transactions are decided.
-        release(host: Generation) -> () = |folder| folder.leases().release(host);
+        release(host: Generation) -> () = |folder| folder.leases().release(host),
+            |cluster| cluster.have(Request::Release { host });
         /// Asks a host to end. Its process sees it if it looks ([`HostLeases::is_asked_to_end`]), wherever it runs.
-        ask_to_end(host: Generation) -> () = |folder| folder.leases().ask_to_end(host);
-        is_asked_to_end(host: Generation) -> bool = |folder| Ok(folder.leases().is_asked_to_end(host));
+        ask_to_end(host: Generation) -> () = |folder| folder.leases().ask_to_end(host),
+            |cluster| cluster.have(Request::AskToEnd { host });
+        is_asked_to_end(host: Generation) -> bool = |folder| Ok(folder.leases().is_asked_to_end(host)),
+            |cluster| async { Ok(cluster.is_asked_to_end(host)) };
         /// The hosts that have leases, ascending by generation. Those are live that have renewed theirs within `length` before `now`.
-        hosts(now: Moment, length: Duration) -> Vec<HostEntry> = |folder| folder.leases().hosts(&now, length);
+        hosts(now: Moment, length: Duration) -> Vec<HostEntry> = |folder| folder.leases().hosts(&now, length),
+            |cluster| cluster.hosts(length);
         /// Ends the leases that were not renewed for `length` before `now`, for good, and returns the generations that the devices must
         /// refuse ([`braid_host_leases::LeaseTable::expire`]).
-        expire(by: Generation, now: Moment, length: Duration) -> Expired = |folder| folder.leases().expire(by, &now, length);
+        expire(by: Generation, now: Moment, length: Duration) -> Expired = |folder| folder.leases().expire(by, &now, length),
+            |cluster| cluster.expire(by, length);
         /// Ends the lease of one host for good if it was not renewed for `length` ([`braid_host_leases::LeaseTable::expire_one`]).
         expire_one(host: Generation, now: Moment, length: Duration) -> LeaseEnd =
-            |folder| folder.leases().expire_one(host, &now, length);
+            |folder| folder.leases().expire_one(host, &now, length), |cluster| cluster.expire_one(host, length);
         /// Removes the leases of hosts that have been fenced.
-        forget(gone: Vec<Generation>) -> () = |folder| folder.leases().forget(&gone);
+        forget(gone: Vec<Generation>) -> () = |folder| folder.leases().forget(&gone),
+            |cluster| cluster.have(Request::Forget { gone });
         /// The last generation that was taken; none if the counter is lost.
-        last_generation() -> Option<u32> = |folder| folder.known_generation();
+        last_generation() -> Option<u32> = |folder| folder.known_generation(), |cluster| cluster.last_generation();
         /// True if a host had this role, as far as that is remembered.
-        had_role(role: String) -> bool = |folder| Ok(Roles::of(folder)?.contains(&role));
+        had_role(role: String) -> bool = |folder| Ok(Roles::of(folder)?.contains(&role)), |cluster| cluster.has_role(role);
     }
 }
 

@@ -19,6 +19,13 @@ pub struct Stored {
     bytes: Vec<u8>,
 }
 
+impl Stored {
+    /// That of the leading monitor, which never uses a revision twice.
+    pub(crate) fn of_leader(description: ArrayDescription) -> Stored {
+        Stored { description, bytes: Vec::new() }
+    }
+}
+
 /// A name that no other array has.
 pub fn new_array_id() -> ArrayId {
     ArrayId(uuid::Uuid::new_v4().into_bytes())

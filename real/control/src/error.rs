@@ -3,6 +3,7 @@
 use crate::paths::DESCRIPTION;
 use crate::private_files::Distrust;
 use braid_base::Generation;
+use braid_leader_client::AskError;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,9 @@ pub enum ControlError {
     /// The host has a lease that is not over, and its renewal can't be written. The host goes on: if its lease ends, it can read that.
     #[error("host {generation} can't renew its lease, and goes on while the devices serve it: {source}")]
     Unrenewed { generation: Generation, source: Box<ControlError> },
+    /// The leading monitor of an array on several machines.
+    #[error(transparent)]
+    Leader(#[from] AskError),
     /// The description contradicts itself.
     #[error("{}: {reason}", .file.display())]
     Inconsistent { file: PathBuf, reason: String },

@@ -231,7 +231,7 @@ impl LeaseFiles<'_> {
         let (boot, renewed_nanos) = in_file(heartbeat.renewed.as_ref());
         let mut heartbeat = Heartbeat { schema: file::SCHEMA, boot, renewed_nanos, report: heartbeat.report.clone() };
         let path = self.renewals_path(host);
-        let in_slot = fitting(&mut heartbeat);
+        let in_slot = fitting(&mut heartbeat, |heartbeat| &mut heartbeat.report);
         // The file is missing if somebody has removed it; or if the lease is over, which the caller finds out.
         // In place, but a file system that copies what is written, or has snapshots, needs space for it all the same.
         let write = || self.folder.with_reserve(|| renewals::write(&path, &in_slot));
@@ -412,8 +412,9 @@ impl From<LeaseLost> for ControlError {
 /// So much of the path of a mount is kept where the whole report does not fit into a slot.
 const DIRECTORY_CHARS: usize = 1000;
 
-/// The text of a heartbeat, without those parts of the report for people that don't fit into a slot.
-fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
+/// The text of what contains a report, without those parts of the report for people that don't fit into a slot.
+pub(crate) fn fitting<T: Serialize>(whole: &mut T, report: fn(&mut T) -> &mut LeaseReport) -> Vec<u8> {
+    let text = |whole: &T| serde_json::to_vec(whole).expect("our own types have a JSON form");
     let shorter: [fn(&mut LeaseReport); 6] = [
         |_| {},
         |report| report.spaces.clear(),
@@ -436,14 +437,15 @@ fn fitting(heartbeat: &mut Heartbeat) -> Vec<u8> {
         },
     ];
     for shorten in shorter {
-        shorten(&mut heartbeat.report);
-        let text = serde_json::to_vec(heartbeat).expect("our own types have a JSON form");
+        shorten(report(whole));
+        let text = text(whole);
         if text.len() <= renewals::BYTES_MAX {
             return text;
         }
     }
-    heartbeat.report = LeaseReport { revision: heartbeat.report.revision, ..LeaseReport::default() };
-    serde_json::to_vec(heartbeat).expect("our own types have a JSON form")
+    let report = report(whole);
+    *report = LeaseReport { revision: report.revision, ..LeaseReport::default() };
+    text(whole)
 }
 
 /// The name of this machine; none if it has a strange one.

@@ -23,11 +23,15 @@
 //! [expired leases](HostLeases::expire), which returns the generations to fence. What only a folder of this machine has is in
 //! [`LocalFolder`]: its path, sockets and locks, the processes of the array that run here, and the restoration of lost files.
 //!
+//! An array on several machines has these calls from the leading monitor ([`Cluster`]). The folder of a machine then has `cluster.json` in
+//! place of the description and the leases.
+//!
 //! Each file is replaced as a whole (write a temporary file, sync it, rename it, sync the folder): a crash leaves either the old
 //! or the new content. A file that can't be read is never overwritten. Only the array's owner can read the files, and a folder that others
 //! can change is refused (`trust`). The names of files are in `paths`.
 
 mod changes;
+mod cluster;
 mod control_plane;
 mod description_file;
 mod error;
@@ -59,6 +63,7 @@ pub use braid_description::{
 };
 pub use braid_host_leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use changes::removed;
+pub use cluster::{Cluster, ClusterFile, MachineEntry, MonitorSays};
 pub use control_plane::{ControlPlane, HostLeases, Overview};
 pub use description_file::{Stored, new_array_id};
 pub use error::{ControlError, LockHolder};
@@ -75,7 +80,7 @@ pub use monitor::{
     DeviceReport, FileSystemReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport,
     ThrottleReport, UpgradeReport, monitor_file,
 };
-pub use paths::{SOCKETS, folder_around, lock_server_file};
+pub use paths::{CLUSTER, SOCKETS, folder_around, lock_server_file};
 pub use private_files::{Distrust, FILE_MODE, FOLDER_MODE, create_private_folder, private_file};
 pub use process::{NotTold, Origin, Process};
 pub use run::{Endpoint, RunningDaemon, RunningSet};

@@ -4,6 +4,8 @@ use braid_base::LockServerId;
 use std::path::{Path, PathBuf};
 
 pub(crate) const DESCRIPTION: &str = "array.json";
+/// In the folder of a machine, if the array is on several.
+pub const CLUSTER: &str = "cluster.json";
 pub(crate) const GENERATIONS: &str = "generations";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const SUPERVISION: &str = "up.lock";
@@ -19,8 +21,8 @@ pub(crate) const HOSTS: &str = "hosts";
 pub(crate) const SCRUBS: &str = "scrubs";
 pub(crate) const LOGS: &str = "logs";
 /// Files of the folder, but for those of lock servers, of events and of devices.
-pub(crate) const FOLDER_FILES: [&str; 9] =
-    [DESCRIPTION, GENERATIONS, LOCK, SUPERVISION, RUN, RESERVE, ROLES, MONITOR, MONITOR_STATE];
+pub(crate) const FOLDER_FILES: [&str; 10] =
+    [DESCRIPTION, CLUSTER, GENERATIONS, LOCK, SUPERVISION, RUN, RESERVE, ROLES, MONITOR, MONITOR_STATE];
 
 /// The folder of the array, if any, in which a file lies: of several, the innermost.
 pub fn folder_around(file: &Path) -> Option<&Path> {

@@ -8,6 +8,7 @@
 //! | [`mount`] | the daemon of a mount: a host that serves a file system in a directory |
 //! | [`mounts`] | the mounts of this machine: starting their daemons, unmounting |
 //! | [`monitord`] | the monitor daemon: its state, the volumes that it must know |
+//! | [`candidate`] | the monitor of an array on several machines |
 //! | [`front_end`] | an NBD server and the host behind it |
 //! | [`exports`] | the volumes that the NBD server exports |
 //! | [`supervisor`] | keeps the monitor, devices, servers and nodes running, each in a process or a task |
@@ -18,6 +19,11 @@
 //! | [`recording`] | recordings of daemons, and their replay |
 //! | [`published_metrics`] | devices and servers whose state other tasks can read while they run |
 
+#[cfg(feature = "cluster")]
+pub mod candidate;
+#[cfg(not(feature = "cluster"))]
+#[path = "no_candidate.rs"]
+pub mod candidate;
 pub mod daemon;
 pub mod device;
 pub mod exports;

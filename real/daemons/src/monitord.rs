@@ -275,85 +275,88 @@ impl ReportPublisher {
     }
 
     fn report(&self, revision: u64) -> MonitorReport {
-        let Now { time: now, clock } = braid_shell::now();
         let counters = self.view.counters().into_map();
-        let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_BYTES as u64);
-        self.view.look(|monitor| {
-            let (membership, unavailable) = (monitor.membership(), monitor.unavailable());
-            let slots: BTreeMap<_, _> = monitor.slots().map(|slot| (slot.device, slot)).collect();
-            let device = |lease: braid_membership::DeviceLease| {
-                let slot = slots.get(&lease.device);
-                let name = |disk: Option<braid_base::DiskId>| disk.map(|disk| disk.to_string());
-                let member = membership.member(lease.device)?;
-                let (member_state, recovery_coordinator) = match member.member_state {
-                    MemberState::In if unavailable.contains(&lease.device) => (ReportedState::Unavailable, None),
-                    MemberState::In => (ReportedState::In, None),
-                    MemberState::Returning { recovery_coordinator } => {
-                        (ReportedState::Returning, recovery_coordinator.map(|host| host.0))
-                    }
-                    MemberState::Out => (ReportedState::Out, None),
-                };
-                let progress = slot.and_then(|slot| slot.progress).filter(|_| member_state != ReportedState::Out);
-                let progress = progress.or((member_state == ReportedState::Returning).then(Default::default));
-                let heard = lease.heard.map(|heard| now.since(heard).as_millis() as u64);
-                Some(DeviceReport {
-                    id: lease.device.0,
-                    member_state,
-                    since: member.since.0,
-                    recovery_coordinator,
-                    heard_millis: heard,
-                    lives_by: heard.map(|_| lease.epoch.0),
-                    outdated: lease.outdated.map(|epoch| epoch.0),
-                    bad_slots: lease.bad_slots,
-                    failing: lease.failing,
-                    outages: lease.outages,
-                    stays_out_millis: lease.stays_out_until.map(|until| until.since(now).as_millis() as u64),
-                    disk: slot.and_then(|slot| name(slot.disk)),
-                    next_disk: slot.and_then(|slot| name(slot.next_disk)),
-                    awaited_disk: slot.and_then(|slot| name(slot.awaited_disk)),
-                    kept_out: slot.is_some_and(|slot| slot.kept_out),
-                    join_refused: slot.and_then(|slot| slot.join_refused).map(|why| why.to_string()).or_else(|| {
-                        let ahead = lease.ahead?;
-                        let ours = membership.epoch;
-                        Some(format!(
-                            "it names epoch {ahead}, but the array has had no epoch above {ours}: replace its disk"
-                        ))
-                    }),
-                    healing: progress.map(|progress| HealingReport {
-                        done: bytes(progress.done),
-                        left: bytes(progress.left),
-                        lost: progress.lost,
-                        bytes_per_second: None,
-                    }),
-                    // `MembershipEvents` fills in what depends on earlier reports.
-                    ..DeviceReport::default()
-                })
-            };
-            let spare = |(disk, blocks): (braid_base::DiskId, u64)| SpareReport {
-                disk: disk.to_string(),
-                size_bytes: bytes(blocks),
-            };
-            let file_system = |(id, ownership): (FileSystemId, Ownership)| {
-                Some(FileSystemReport { id: id.0, owner: ownership.owner?.0, since: ownership.since.0 })
-            };
-            let throttle = monitor.throttle();
-            MonitorReport {
-                address: self.address.clone(),
-                revision,
-                epoch: membership.epoch.0,
-                devices: monitor.leases().filter_map(device).collect(),
-                spares: monitor.spares().map(spare).collect(),
-                file_systems: monitor.owners().filter_map(file_system).collect(),
-                throttle: ThrottleReport {
-                    bytes_per_second: throttle.bytes_per_second,
-                    share: throttle.share,
-                    paused: throttle.paused,
-                },
-                upgrade: upgrade(monitor),
-                stamps_ahead_millis: stamps_ahead(monitor.stamps().since(clock)),
-                counters,
+        self.view.look(|monitor| report_of(monitor, (revision, &self.address), counters))
+    }
+}
+
+/// The report of a monitor at this address that knows the volumes of this revision.
+pub(crate) fn report_of(
+    monitor: &Monitor,
+    (revision, address): (u64, &str),
+    counters: BTreeMap<String, u64>,
+) -> MonitorReport {
+    let Now { time: now, clock } = braid_shell::now();
+    let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_BYTES as u64);
+    let (membership, unavailable) = (monitor.membership(), monitor.unavailable());
+    let slots: BTreeMap<_, _> = monitor.slots().map(|slot| (slot.device, slot)).collect();
+    let device = |lease: braid_membership::DeviceLease| {
+        let slot = slots.get(&lease.device);
+        let name = |disk: Option<braid_base::DiskId>| disk.map(|disk| disk.to_string());
+        let member = membership.member(lease.device)?;
+        let (member_state, recovery_coordinator) = match member.member_state {
+            MemberState::In if unavailable.contains(&lease.device) => (ReportedState::Unavailable, None),
+            MemberState::In => (ReportedState::In, None),
+            MemberState::Returning { recovery_coordinator } => {
+                (ReportedState::Returning, recovery_coordinator.map(|host| host.0))
             }
+            MemberState::Out => (ReportedState::Out, None),
+        };
+        let progress = slot.and_then(|slot| slot.progress).filter(|_| member_state != ReportedState::Out);
+        let progress = progress.or((member_state == ReportedState::Returning).then(Default::default));
+        let heard = lease.heard.map(|heard| now.since(heard).as_millis() as u64);
+        Some(DeviceReport {
+            id: lease.device.0,
+            member_state,
+            since: member.since.0,
+            recovery_coordinator,
+            heard_millis: heard,
+            lives_by: heard.map(|_| lease.epoch.0),
+            outdated: lease.outdated.map(|epoch| epoch.0),
+            bad_slots: lease.bad_slots,
+            failing: lease.failing,
+            outages: lease.outages,
+            stays_out_millis: lease.stays_out_until.map(|until| until.since(now).as_millis() as u64),
+            disk: slot.and_then(|slot| name(slot.disk)),
+            next_disk: slot.and_then(|slot| name(slot.next_disk)),
+            awaited_disk: slot.and_then(|slot| name(slot.awaited_disk)),
+            kept_out: slot.is_some_and(|slot| slot.kept_out),
+            join_refused: slot.and_then(|slot| slot.join_refused).map(|why| why.to_string()).or_else(|| {
+                let ahead = lease.ahead?;
+                let ours = membership.epoch;
+                Some(format!("it names epoch {ahead}, but the array has had no epoch above {ours}: replace its disk"))
+            }),
+            healing: progress.map(|progress| HealingReport {
+                done: bytes(progress.done),
+                left: bytes(progress.left),
+                lost: progress.lost,
+                bytes_per_second: None,
+            }),
+            // `MembershipEvents` fills in what depends on earlier reports.
+            ..DeviceReport::default()
         })
+    };
+    let spare =
+        |(disk, blocks): (braid_base::DiskId, u64)| SpareReport { disk: disk.to_string(), size_bytes: bytes(blocks) };
+    let file_system = |(id, ownership): (FileSystemId, Ownership)| {
+        Some(FileSystemReport { id: id.0, owner: ownership.owner?.0, since: ownership.since.0 })
+    };
+    let throttle = monitor.throttle();
+    MonitorReport {
+        address: address.to_string(),
+        revision,
+        epoch: membership.epoch.0,
+        devices: monitor.leases().filter_map(device).collect(),
+        spares: monitor.spares().map(spare).collect(),
+        file_systems: monitor.owners().filter_map(file_system).collect(),
+        throttle: ThrottleReport {
+            bytes_per_second: throttle.bytes_per_second,
+            share: throttle.share,
+            paused: throttle.paused,
+        },
+        upgrade: upgrade(monitor),
+        stamps_ahead_millis: stamps_ahead(monitor.stamps().since(clock)),
+        counters,
     }
 }
 

@@ -56,7 +56,7 @@ pub async fn run(
         Share::These(_) => Some(NbdFrontEnd::bind(control, &listen, in_folder).await?),
     };
     let listen = bound.as_ref().map_or(listen, |server| server.address().clone());
-    let devices = description.devices.iter().filter(|entry| share.has(entry)).count() as u64;
+    let devices = description.devices.iter().filter(|entry| share.has(control, entry)).count() as u64;
     let object_memory = Some(tuning.object_memory.unwrap_or_else(|| device::object_memory(devices)));
     let mut supervised = Supervised::of_node(control, &description, share, Tuning { object_memory, ..tuning });
     let mut front = match bound {

@@ -6,7 +6,9 @@ use crate::supervisor::{self, Kept, Nodes, Report, Supervised, Tuning};
 use braid_admin::array_creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
 use braid_admin::silent_host_fencing::keep_fenced;
-use braid_admin::{copies, device_lifecycle, file_systems, first_start, operation_driver, state_from_devices, volumes};
+use braid_admin::{
+    cluster, copies, device_lifecycle, file_systems, first_start, operation_driver, state_from_devices, volumes,
+};
 use braid_base::{DeviceId, FileSystemId, NodeId};
 use braid_control::event_texts;
 use braid_control::{
@@ -83,7 +85,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     // An array that can't be created leaves nothing behind.
-    if !control.local().dir().join("array.json").exists() {
+    if control.cluster().is_none() && !control.local().dir().join("array.json").exists() {
         asked.creation()?;
     }
     let new_folder = !control.local().dir().exists();
@@ -99,7 +101,17 @@ pub async fn run(
             return Err(failure);
         }
     };
-    let description = match array_creation::open_or_create(&control, asked).await {
+    let (mut stop, tuning) = (pin!(stop), options.tuning);
+    // On several machines, the description is where a monitor leads, which may be the one of this machine.
+    let monitor = control.cluster().map(|_| Supervised::of_array(&control, tuning));
+    let opened = match &monitor {
+        None => array_creation::open_or_create(&control, asked).await,
+        Some(_) => tokio::select! {
+            opened = cluster::open(&control) => opened,
+            () = &mut stop => return Ok(()),
+        },
+    };
+    let description = match opened {
         Ok(description) => description,
         Err(failure) => {
             if was_empty {
@@ -116,7 +128,9 @@ pub async fn run(
         );
     }
     let log = if options.log_in_folder { Some(log_into(&control).await?) } else { None };
-    state_from_devices::obstacles(control.local(), &description).into_iter().next().map_or(Ok(()), Err)?;
+    if monitor.is_none() {
+        state_from_devices::obstacles(control.local(), &description).into_iter().next().map_or(Ok(()), Err)?;
+    }
     let (server, nodes) = if options.nodes == 0 {
         front_end::also_bind_in_folder(&mut servers[0], &control).await?;
         (servers.pop(), None)
@@ -127,7 +141,7 @@ pub async fn run(
     };
 
     let mut array = Array {
-        supervised: Supervised::start(&control, &description, options.tuning, nodes),
+        supervised: monitor.unwrap_or_else(|| Supervised::of_array(&control, tuning)).with(&description, nodes),
         nodes: options.nodes,
         running: RunningSet::begun(std::process::id()),
         lock_servers_started: false,
@@ -137,10 +151,11 @@ pub async fn run(
         supervision,
         control,
     };
-    let outcome = array.run(&description, server, ready, pin!(stop)).await;
+    let outcome = array.run(&description, server, ready, stop).await;
     // Whatever happened, no daemon stays behind.
     array.supervised.stop().await;
-    let has_volumes = array.control.describe().await.map_or(true, |now| now.populated || !now.volumes.is_empty());
+    let has_volumes = array.control.cluster().is_some()
+        || array.control.describe().await.map_or(true, |now| now.populated || !now.volumes.is_empty());
     if outcome.as_ref().is_err_and(|failure| !has_volumes && (was_empty || failure.code == volumes::NO_ROOM)) {
         array.supervision.discard(new_folder)?;
     }
@@ -299,7 +314,7 @@ impl Array {
     /// Waits for the devices, and creates the volumes that are missing.
     async fn bring_up(&mut self, description: &ArrayDescription) -> Result<Session, Failure> {
         self.start_lock_servers_if_needed(description);
-        let ours = description.devices.iter().filter(|device| device.address.is_none());
+        let ours = description.devices.iter().filter(|device| self.control.runs(device));
         let all_serve = self.all_serve(ours.count(), description.populated);
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("device-slow", format!("some devices did not serve within {READY_WAIT:?}")))
@@ -313,7 +328,10 @@ impl Array {
             if let Err(failure) = file_systems::settle(&session).await {
                 tracing::warn!("file systems can't be deleted completely now: {failure}");
             }
-            first_start::create_initial(&session).await
+            match cluster::all_made(&self.control).await? {
+                true => first_start::create_initial(&session).await,
+                false => Ok(()),
+            }
         };
         match volumes.await {
             Ok(()) => {

@@ -1,13 +1,13 @@
 //! A candidate: a process that leads, or stands by. It runs its registrar as the node that devices and hosts know as the monitor, makes the
 //! registrar's calls to etcd, and passes on what candidates and processes say.
 
-use crate::http::{self, CANDIDATES};
 use crate::machine::{CandidateMachine, Told};
 use crate::server;
-use braid_base::{ArrayId, NodeId, Rng};
+use braid_base::{ArrayId, NodeId, Now, Rng};
 use braid_etcd::{Calls, Registry, RegistryError};
+use braid_leader_client::http::{self, CANDIDATES};
 use braid_leadership::{CandidateId, Mark, Message};
-use braid_membership::MonitorConfig;
+use braid_membership::{Monitor, MonitorConfig};
 use braid_registrar::{Input, Outcome, Outgoing, Refused, Registrar, Request, RequestId};
 use braid_shell::{Address, ClientOf, Counters, Listener, Node, now, run_service};
 use hyper::Method;
@@ -92,6 +92,16 @@ impl CandidateState {
     }
 }
 
+/// What a candidate shows of itself.
+pub struct Shown {
+    pub state: watch::Sender<CandidateState>,
+    /// Makes the report of the monitor that leads, as JSON, after each of its steps, with the revision of the description whose volumes it
+    /// knows; none if the one before is good enough.
+    pub report: Box<dyn FnMut(Now, &Monitor, u64) -> Option<String> + Send>,
+    /// The file by which machines know the array.
+    pub cluster: String,
+}
+
 /// A candidate that listens, and does not run yet.
 pub struct Candidate {
     place: Place,
@@ -109,9 +119,20 @@ pub(crate) struct Handle {
     waiting: Arc<Mutex<BTreeMap<RequestId, oneshot::Sender<Outcome>>>>,
     last: Arc<AtomicU64>,
     state: watch::Receiver<CandidateState>,
+    report: watch::Receiver<Option<String>>,
+    cluster: Arc<str>,
 }
 
 impl Handle {
+    /// The last report of the monitor, if it leads.
+    pub fn report(&self) -> Option<String> {
+        self.report.borrow().clone()
+    }
+
+    pub fn cluster(&self) -> String {
+        self.cluster.to_string()
+    }
+
     pub fn state(&self) -> CandidateState {
         self.state.borrow().clone()
     }
@@ -176,11 +197,11 @@ impl Candidate {
         self.place.others = others;
     }
 
-    /// Runs until `stop` completes; then its term ends in order, if it leads. `look` gets what it is at each moment.
+    /// Runs until `stop` completes; then its term ends in order, if it leads.
     pub async fn run(
         self,
         counters: Arc<Counters>,
-        look: watch::Sender<CandidateState>,
+        Shown { state: look, report, cluster }: Shown,
         stop: impl Future<Output = ()>,
     ) -> Result<(), CandidateError> {
         let Candidate { place, config, registry, listener, http, mark } = self;
@@ -191,13 +212,15 @@ impl Candidate {
         let (outgoing, mut wanted) = mpsc::unbounded_channel();
         let (seen, marks) = watch::channel(mark);
         let state = look.subscribe();
-        let machine = CandidateMachine { registrar, outgoing, state: look, seen };
+        let (reported, last_report) = watch::channel(None);
+        let machine = CandidateMachine { registrar, outgoing, state: look, seen, report, reported };
         // All others connect to it.
         let (_, none) = watch::channel(Default::default());
         let (end, ended) = oneshot::channel::<()>();
         let until = async { drop(ended.await) };
         let (client, running) = run_service(machine, us, (us.id, listener), none, counters, until);
-        let handle = Handle { client, waiting: Arc::default(), last: Arc::default(), state: state.clone() };
+        let (waiting, last, cluster) = (Arc::default(), Arc::default(), cluster.into());
+        let handle = Handle { client, waiting, last, state: state.clone(), report: last_report, cluster };
         let (calls, mut answers) = Calls::new(registry);
         let pumping = async {
             loop {

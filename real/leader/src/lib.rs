@@ -13,16 +13,13 @@
 //! | `machine` | a registrar as the machine of a node |
 //! | `candidate` | a candidate: its machine, and all that it wants of others |
 //! | `server` | the HTTP interface |
-//! | `http` | one call of it |
-//! | `client` | finds the leader and asks it |
+//!
+//! Its calls, and a client of it, are in `braid_leader_client`.
 //!
 //! Nothing is encrypted, and no caller is identified yet. So an address that is no loopback address is refused, unless the caller allows it.
 
 mod candidate;
-mod client;
-mod http;
 mod machine;
 mod server;
 
-pub use candidate::{Candidate, CandidateError, CandidateState, Place};
-pub use client::{AskError, LeaderClient};
+pub use candidate::{Candidate, CandidateError, CandidateState, Place, Shown};

@@ -4,6 +4,7 @@ use crate::candidate::CandidateState;
 use braid_base::{Level, Now, Time};
 use braid_leadership::Mark;
 use braid_machine::{Abandon, Effects, Machine, MonitorEffects, NoDisk, OpId};
+use braid_membership::Monitor;
 use braid_registrar::{Input, Outgoing, Registrar};
 use tokio::sync::{mpsc, watch};
 
@@ -14,6 +15,9 @@ pub(crate) struct CandidateMachine {
     pub state: watch::Sender<CandidateState>,
     /// What it has seen of the history.
     pub seen: watch::Sender<Option<Mark>>,
+    pub report: Box<dyn FnMut(Now, &Monitor, u64) -> Option<String> + Send>,
+    /// The last report of the monitor, while it leads.
+    pub reported: watch::Sender<Option<String>>,
 }
 
 /// An input that comes from the candidate that runs the machine.
@@ -59,6 +63,13 @@ impl Machine for CandidateMachine {
         self.state.send_if_modified(|before| std::mem::replace(before, state.clone()) != state);
         let seen = self.registrar.seen();
         self.seen.send_if_modified(|before| std::mem::replace(before, seen) != seen);
+        match self.registrar.leads().zip(self.registrar.revision()) {
+            Some(((_, monitor), revision)) => {
+                let report = (self.report)(now, monitor, revision);
+                self.reported.send_if_modified(|last| report.is_some().then(|| *last = report).is_some());
+            }
+            None => drop(self.reported.send_if_modified(|last| last.take().is_some())),
+        }
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -1,7 +1,7 @@
 //! The HTTP interface of a candidate. Connections, bodies and the time of a request are bounded.
 
 use crate::candidate::Handle;
-use crate::http::{CANDIDATES, REQUESTS, Refusal, STATE, body_of};
+use braid_leader_client::http::{CANDIDATES, CLUSTER, MONITOR, REQUESTS, Refusal, STATE, body_of};
 use braid_leadership::{CandidateId, Message};
 use braid_registrar::{Refused, Request};
 use bytes::Bytes;
@@ -80,6 +80,11 @@ async fn answer(handle: &Handle, requests: &Semaphore, request: http::Request<In
     let from = path.strip_prefix(CANDIDATES).and_then(|number| number.parse().ok()).map(CandidateId);
     match (parts.method, from) {
         (Method::GET, None) if path == STATE => json(StatusCode::OK, &handle.state()),
+        (Method::GET, None) if path == CLUSTER => send(StatusCode::OK, handle.cluster()),
+        (Method::GET, None) if path == MONITOR => match handle.report() {
+            Some(report) => send(StatusCode::OK, report),
+            None => refuse(StatusCode::MISDIRECTED_REQUEST, "not-leading", &Refused::NotLeading),
+        },
         (Method::POST, None) if path == REQUESTS => match serde_json::from_slice::<Request>(&body) {
             Ok(request) => respond(handle, request).await,
             Err(error) => refuse(StatusCode::BAD_REQUEST, "request", &error),
@@ -115,7 +120,10 @@ fn refuse(status: StatusCode, code: &str, why: &dyn std::fmt::Display) -> Answer
 }
 
 fn json(status: StatusCode, body: &impl Serialize) -> Answer {
-    let body = serde_json::to_vec(body).expect("names are strings");
+    send(status, serde_json::to_vec(body).expect("names are strings"))
+}
+
+fn send(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let answer = Response::builder().status(status).header(CONTENT_TYPE, "application/json");
-    answer.body(Full::new(Bytes::from(body))).expect("a status and a header")
+    answer.body(Full::new(body.into())).expect("a status and a header")
 }

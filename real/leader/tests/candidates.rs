@@ -7,10 +7,11 @@ use braid_base::limits::Settings;
 use braid_base::{Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Level, NodeId, Now, Time};
 use braid_description::ArrayDescription;
 use braid_host_leases::Version;
-use braid_leader::{AskError, Candidate, CandidateError, CandidateState, LeaderClient, Place};
+use braid_leader::{Candidate, CandidateError, CandidateState, Place, Shown};
+use braid_leader_client::{AskError, LeaderClient};
 use braid_leadership::{CandidateId, Head};
 use braid_machine::{Effects, Input, Machine, Never, NoDisk};
-use braid_membership::MonitorConfig;
+use braid_membership::{Monitor, MonitorConfig};
 use braid_registrar::{Reply, Request};
 use braid_shell::{Address, Addresses, Counters, Node, run_host};
 use braid_wire::{Message, MonitorCommand, MonitorReply, MonitorRequest};
@@ -78,7 +79,9 @@ async fn start(etcd: &Etcd, count: u16) -> Vec<Running> {
         let (look, state) = watch::channel(CandidateState::default());
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters::default());
-        let task = tokio::spawn(candidate.run(counters, look, async { drop(stopped.await) }));
+        let report = Box::new(|_, monitor: &Monitor, _| Some(monitor.membership().epoch.0.to_string()));
+        let shown = Shown { state: look, report, cluster: "cluster".into() };
+        let task = tokio::spawn(candidate.run(counters, shown, async { drop(stopped.await) }));
         Running { wire, http, state, stop: Some(stop), task }
     };
     opened.into_iter().map(run).collect()

@@ -5,6 +5,7 @@ use crate::report;
 use braid_admin::{Failure, parent_process};
 use braid_base::{LockServerId, NodeId};
 use braid_control::{ControlPlane, WhenUnavailable};
+use braid_daemons::candidate;
 use braid_daemons::front_end::{self, NbdFrontEnd};
 use braid_daemons::lockd::LockDaemon;
 use braid_daemons::mds::MetadataDaemon;
@@ -124,9 +125,13 @@ pub async fn lockd(LockServer { id, daemon: options }: LockServer, common: &Comm
 pub async fn monitord(Monitor { spare_after, daemon: options }: Monitor, common: &Common) -> Result<ExitCode, Failure> {
     let mut signals = options.begin()?;
     let control = common.control();
+    let serving = |address: &Address| report::announce(common.json, "the monitor", address, json!({}));
+    if control.cluster().is_some() {
+        candidate::run(&control, spare_after, serving, signals.asked_to_end()).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let monitor = MonitorDaemon::open(&control, spare_after).await?;
     let listen = listen_at(options.listen, &control, NodeId::Monitor)?;
-    let serving = |address: &Address| report::announce(common.json, "the monitor", address, json!({}));
     monitor.serve(&listen, options.recording.request(), serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }

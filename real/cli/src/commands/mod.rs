@@ -25,6 +25,7 @@ macro_rules! commands {
 
 mod attr;
 mod background;
+mod cluster;
 mod confirmation;
 mod daemons;
 mod device;
@@ -80,6 +81,9 @@ commands! {
     enum Command {
         Up(up::Arguments) => up::run,
         Down(down::Arguments) => down::run,
+        #[command(subcommand)]
+        Cluster(cluster::Command) => cluster::Command::run,
+        Agent(cluster::Agent) => cluster::agent,
         Status(status::Arguments) => status::run,
         Doctor(doctor::Arguments) => doctor::run,
         #[command(subcommand)]

@@ -182,7 +182,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-fn json_of(ready: &Ready) -> serde_json::Value {
+pub(super) fn json_of(ready: &Ready) -> serde_json::Value {
     let exported = ready.exported();
     let volumes = exported.iter().map(|volume| {
         json!({
@@ -209,7 +209,7 @@ fn json_of(ready: &Ready) -> serde_json::Value {
     })
 }
 
-fn text_of(ready: &Ready) -> String {
+pub(super) fn text_of(ready: &Ready) -> String {
     let dir = ready.control.place().display();
     let layout = &ready.description.creation.layout;
     let how = if ready.is_new { "was created, and is up" } else { "was opened, and is up" };
@@ -292,7 +292,7 @@ fn lease(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn named_size(text: &str) -> Result<(String, u64), String> {
+pub(super) fn named_size(text: &str) -> Result<(String, u64), String> {
     let (name, size) = text.split_once(':').ok_or_else(|| format!("'{text}' is not NAME:SIZE, such as vol1:10GiB"))?;
     Ok((name.to_string(), parse_size(size).map_err(|error| error.to_string())?))
 }

@@ -73,6 +73,16 @@ impl Assignment {
     pub fn listen(&self, port: &Address) -> Result<Address, Failure> {
         match (&self.what, self.kept()) {
             (What::Device { listen: Some(listen), .. } | What::Node { listen, .. }, _) => Ok(listen.clone()),
+            (_, Kept::Daemon(node)) if let Some(cluster) = self.control.cluster() => {
+                let own = cluster.file()?.own();
+                match (node, port) {
+                    (NodeId::Monitor, _) => {
+                        own.wire().parse().map_err(|error| Failure::usage("bad-address", format!("{error}")))
+                    }
+                    (_, Address::Tcp { port, .. }) => Ok(Address::Tcp { host: own.host.clone(), port: *port }),
+                    _ => Ok(port.clone()),
+                }
+            }
             (_, Kept::Daemon(node)) if !self.tuning.tcp => Ok(addressing::socket(&self.control, node)?),
             _ => Ok(port.clone()),
         }

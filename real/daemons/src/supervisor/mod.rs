@@ -77,26 +77,25 @@ impl Start {
 }
 
 impl Supervised {
-    /// Starts the monitor and every device of the array, except devices with an address, which are started elsewhere. If `nodes` are
-    /// given, these run the devices. [`Supervised::report`] reports on all of them.
-    pub fn start(
-        control: &ControlPlane,
-        description: &ArrayDescription,
-        tuning: Tuning,
-        nodes: Option<Nodes>,
-    ) -> Supervised {
+    /// Starts the monitor. [`Supervised::report`] reports on all that is started.
+    pub fn of_array(control: &ControlPlane, tuning: Tuning) -> Supervised {
         let mut supervised = Supervised::new(control, tuning, false, Share::all());
         supervised.stop_monitor = Some(supervised.start.keep(What::Monitor, &mut supervised.monitor));
+        supervised
+    }
+
+    /// Starts every device of the array that this machine runs. If `nodes` are given, these run the devices.
+    pub fn with(mut self, description: &ArrayDescription, nodes: Option<Nodes>) -> Supervised {
         if let Some(nodes) = nodes {
             let unavailable = nodes.unavailable;
             let (nodes, all_hosts) = nodes.begin();
-            supervised.all_hosts = Some(all_hosts);
+            self.all_hosts = Some(all_hosts);
             for (share, listen, hosts_end) in nodes {
-                supervised.add(What::Node { share, listen, unavailable, hosts_end });
+                self.add(What::Node { share, listen, unavailable, hosts_end });
             }
         }
-        supervised.follow(description);
-        supervised
+        self.follow(description);
+        self
     }
 
     /// Runs this share of the devices in tasks of this process.
@@ -125,7 +124,7 @@ impl Supervised {
 
     /// Starts devices that were added to the array, stops devices that were removed, and restarts those whose slot another disk fills now.
     pub fn follow(&mut self, description: &ArrayDescription) {
-        let ours = description.devices.iter().filter(|entry| self.share.has(entry));
+        let ours = description.devices.iter().filter(|entry| self.share.has(&self.start.control, entry));
         let ours: BTreeMap<_, _> = ours.map(|entry| (DeviceId(entry.id), entry)).collect();
         self.devices.retain(|id, (_, wanted)| {
             let stays = ours.contains_key(id);
@@ -158,19 +157,21 @@ impl Supervised {
     }
 
     pub fn start_lock_servers(&mut self, description: &ArrayDescription) {
-        for id in description.lock_servers() {
+        let control = self.start.control.clone();
+        for id in description.lock_servers().filter(|id| control.deals_here(id.0)) {
             self.add(What::LockServer(id));
         }
     }
 
     /// Starts the metadata servers of file systems that are ready, and stops those of file systems that are being deleted.
     pub fn follow_file_systems(&mut self, description: &ArrayDescription) {
+        let control = self.start.control.clone();
         let ready = description.file_systems.iter().filter(|entry| entry.state == FileSystemState::Ready);
         let servers = ready.flat_map(|entry| {
             let of = |shard| (entry.name.clone(), entry.shards.as_ref().map(|_| shard));
             entry.servers().into_iter().enumerate().map(move |(shard, id)| (id, of(shard))).collect::<Vec<_>>()
         });
-        let ready: BTreeMap<_, _> = servers.collect();
+        let ready: BTreeMap<_, _> = servers.filter(|(id, _)| control.deals_here(id.0)).collect();
         self.metadata_servers.retain(|id, wanted| {
             let stays = ready.contains_key(id);
             if !stays {

@@ -2,7 +2,7 @@
 
 use braid_admin::failure::Failure;
 use braid_base::DeviceId;
-use braid_control::{ArrayDescription, DeviceEntry, WhenUnavailable};
+use braid_control::{ArrayDescription, ControlPlane, DeviceEntry, WhenUnavailable};
 use braid_shell::Address;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,9 +24,9 @@ impl Share {
         Share::Part { index: 0, of: 1 }
     }
 
-    pub fn has(&self, entry: &DeviceEntry) -> bool {
+    pub fn has(&self, control: &ControlPlane, entry: &DeviceEntry) -> bool {
         match self {
-            Share::Part { index, of } => entry.address.is_none() && entry.id % of == *index,
+            Share::Part { index, of } => control.runs(entry) && entry.id % of == *index,
             Share::These(devices) => devices.contains(&DeviceId(entry.id)),
         }
     }

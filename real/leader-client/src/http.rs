@@ -4,13 +4,16 @@
 //! | --- | --- | --- |
 //! | `POST /v1/requests` | [`Request`](braid_registrar::Request) | 200 with [`Reply`](braid_registrar::Reply); 409 from a leader that refuses it, 421 from one that does not lead, 503 and 504 (its outcome is not known), all with [`Refusal`] |
 //! | `POST /v1/candidates/N` | what candidate N says to this one | 204 |
-//! | `GET /v1/state` | | 200 with [`CandidateState`](crate::CandidateState) |
+//! | `GET /v1/state` | | 200 with what the candidate is at present |
+//! | `GET /v1/monitor` | | 200 with the monitor's report from the one that leads, 421 from others |
+//! | `GET /v1/cluster` | | 200 with the file by which machines know the array, for those that join |
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+pub use hyper::Method;
 use hyper::body::Body;
 use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use std::pin::pin;
@@ -19,11 +22,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// A body has so many bytes at most: the description of 1,024 devices and 1,000 volumes has 0.6 MB.
-pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
+const BODY_BYTES_MAX: usize = 4 << 20;
 
-pub(crate) const REQUESTS: &str = "/v1/requests";
-pub(crate) const CANDIDATES: &str = "/v1/candidates/";
-pub(crate) const STATE: &str = "/v1/state";
+pub const REQUESTS: &str = "/v1/requests";
+pub const CANDIDATES: &str = "/v1/candidates/";
+pub const STATE: &str = "/v1/state";
+pub const MONITOR: &str = "/v1/monitor";
+pub const CLUSTER: &str = "/v1/cluster";
 
 /// Why a request was refused, for programs and for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +39,7 @@ pub struct Refusal {
 
 /// Why a call has no answer. It may have had its effect.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CallError {
+pub enum CallError {
     /// Nothing was sent.
     #[error("no connection: {0}")]
     Connect(std::io::Error),
@@ -47,7 +52,7 @@ pub(crate) enum CallError {
 }
 
 /// Makes a call to the address `HOST:PORT`, on a connection of its own.
-pub(crate) async fn call(
+pub async fn call(
     address: &str,
     (method, path): (Method, &str),
     body: Vec<u8>,
@@ -79,7 +84,7 @@ pub(crate) async fn call(
 }
 
 /// All of a body that is not too long.
-pub(crate) async fn body_of(
+pub async fn body_of(
     body: impl Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
 ) -> Result<Bytes, CallError> {
     Ok(Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(CallError::Body)?.to_bytes())

@@ -1,7 +1,7 @@
 //! Finds the leader among the candidates, and asks it. A request that has no definite answer is asked again, at another candidate, until its
 //! time is over, if it can be repeated.
 
-use crate::http::{self, CallError, REQUESTS, Refusal};
+use crate::http::{self, CallError, MONITOR, REQUESTS, Refusal};
 use braid_registrar::{Reply, Request};
 use hyper::{Method, StatusCode};
 use std::sync::Arc;
@@ -49,19 +49,37 @@ impl LeaderClient {
 
     /// Asks until there is a definite answer, at most for the time `within`.
     pub async fn ask(&self, request: &Request, within: Duration) -> Result<Reply, AskError> {
-        let refused = |code: String, message: String| Err(AskError::Refused { code, message });
         let body = match serde_json::to_vec(request) {
             Ok(body) => body,
-            Err(error) => return refused("invalid".into(), error.to_string()),
+            Err(error) => return Err(AskError::Refused { code: "invalid".into(), message: error.to_string() }),
         };
+        let read = |reply: &[u8]| serde_json::from_slice(reply).map_err(|error| error.to_string());
+        self.ask_for((Method::POST, REQUESTS), body, is_repeatable(request), within, read).await
+    }
+
+    /// The report of the leading monitor, as JSON.
+    pub async fn monitor(&self, within: Duration) -> Result<String, AskError> {
+        let read = |report: &[u8]| String::from_utf8(report.to_vec()).map_err(|error| error.to_string());
+        self.ask_for((Method::GET, MONITOR), Vec::new(), true, within, read).await
+    }
+
+    /// Asks one candidate after the other.
+    async fn ask_for<T>(
+        &self,
+        (method, path): (Method, &str),
+        body: Vec<u8>,
+        is_repeatable: bool,
+        within: Duration,
+        read: impl Fn(&[u8]) -> Result<T, String>,
+    ) -> Result<T, AskError> {
         let (begun, count) = (Instant::now(), self.candidates.len());
         let mut why = "no candidate is known".to_string();
         while let Some(left) = within.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
             let index = self.last.load(Ordering::Relaxed) % count.max(1);
             let Some(address) = self.candidates.get(index) else { break };
-            let answered = http::call(address, (Method::POST, REQUESTS), body.clone(), left.min(CALL_WAIT)).await;
+            let answered = http::call(address, (method.clone(), path), body.clone(), left.min(CALL_WAIT)).await;
             let may_be_made = match answered {
-                Ok((StatusCode::OK, reply)) => match serde_json::from_slice(&reply) {
+                Ok((StatusCode::OK, reply)) => match read(&reply) {
                     Ok(reply) => return Ok(reply),
                     Err(error) => {
                         why = format!("{address} answers what this release does not understand: {error}");
@@ -73,7 +91,7 @@ impl LeaderClient {
                         .unwrap_or_else(|_| Refusal { code: "strange".into(), message: status.to_string() });
                     // Only a leader says this.
                     if status == StatusCode::CONFLICT {
-                        return refused(code, message);
+                        return Err(AskError::Refused { code, message });
                     }
                     why = format!("{address}: {message}");
                     status == StatusCode::GATEWAY_TIMEOUT
@@ -83,7 +101,7 @@ impl LeaderClient {
                     !matches!(error, CallError::Connect(_))
                 }
             };
-            if may_be_made && !is_repeatable(request) {
+            if may_be_made && !is_repeatable {
                 return Err(AskError::Unknown { why });
             }
             // Another request may have found the leader meanwhile.

@@ -1,0 +1,160 @@
+//! An array on several machines: planning a new one, joining it with a machine, and making the files of a machine's devices.
+//! `docs/three-machines.md` shows the course of it.
+
+use crate::array_creation::{CreateOptions, check_name, device_entries};
+use crate::device_file;
+use crate::failure::Failure;
+use braid_base::DeviceId;
+use braid_control::{
+    ArrayDescription, Cluster, ClusterFile, ControlError, ControlPlane, MachineEntry, new_array_id, shell_word,
+};
+use braid_layout::RaidLevel;
+use braid_leader_client::AskError;
+use braid_leader_client::http::{self, CLUSTER};
+use braid_store::StoreConfig;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The first port of a machine, unless another one is named.
+pub const PORT: u16 = 7400;
+/// The devices of a machine, unless another number is asked for.
+pub const DEVICES: u16 = 2;
+/// How long a machine that is to be joined may take to answer.
+const JOIN_WAIT: Duration = Duration::from_secs(10);
+/// The wait before it is looked again whether other machines have made their devices' files, or a monitor leads.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A new array on several machines.
+#[derive(Clone, Debug)]
+pub struct NewCluster {
+    /// The machine on which this is asked for.
+    pub machine: String,
+    /// The name, host and first port of each.
+    pub machines: Vec<(String, String, u16)>,
+    pub etcd: Vec<String>,
+    pub insecure_network: bool,
+    /// The devices of each machine.
+    pub devices: u16,
+    /// The rest. The number of devices follows.
+    pub asked: CreateOptions,
+}
+
+impl NewCluster {
+    /// The file of this machine, and the description of the array. Nothing is made.
+    pub fn plan(self) -> Result<(ClusterFile, ArrayDescription), Failure> {
+        let NewCluster { machine, machines, etcd, insecure_network, devices, asked } = self;
+        let count = machines.len() as u16;
+        for (name, ..) in &machines {
+            check_name(name)?;
+        }
+        // A stripe has one unit on a machine at most.
+        let layout = asked.layout.or(match count {
+            0 | 1 => None,
+            2 => Some(RaidLevel::Raid1 { copies: 2 }),
+            _ => Some(RaidLevel::Raid5 { data: usize::from(count) - 1 }),
+        });
+        let devices = devices.checked_mul(count).ok_or_else(|| Failure::usage("bad-devices", "too many devices"))?;
+        let creation = CreateOptions { devices: Some(devices), layout, ..asked }.creation()?;
+        let machines: BTreeMap<_, _> = machines
+            .into_iter()
+            .zip(1..)
+            .map(|((name, host, port), candidate)| (name, MachineEntry { candidate, host, port }))
+            .collect();
+        let (array, lease_millis) = (new_array_id(), creation.lease_millis);
+        let file = ClusterFile { schema: 1, array, machine, machines, etcd, lease_millis, insecure_network };
+        file.check().map_err(|reason| Failure::usage("bad-machines", reason))?;
+        if file.machines.len() < usize::from(count) {
+            return Err(Failure::usage("bad-machines", "a machine is named twice"));
+        }
+        let mut entries = device_entries(&creation);
+        for (entry, (name, machine)) in entries.iter_mut().zip(file.machines.iter().cycle()) {
+            entry.domain.clone_from(name);
+            entry.address = Some(machine.device(DeviceId(entry.id)));
+        }
+        let description = ArrayDescription::new(array, entries, creation);
+        description.check().map_err(|reason| Failure::usage("bad-machines", reason))?;
+        Ok((file, description))
+    }
+}
+
+/// Makes this folder one of a machine of the array that the monitor at `address` belongs to.
+pub async fn join(control: &ControlPlane, address: &str, machine: &str) -> Result<ClusterFile, Failure> {
+    let unreachable = |why: String| Failure::unreachable("no-monitor", format!("{address}: {why}"));
+    let (status, body) = http::call(address, (http::Method::GET, CLUSTER), Vec::new(), JOIN_WAIT)
+        .await
+        .map_err(|error| unreachable(error.to_string()).hint("name HOST:PORT of a machine whose `braid agent` runs"))?;
+    let found =
+        serde_json::from_slice::<ClusterFile>(&body).map_err(|error| unreachable(format!("{status}: {error}")))?;
+    if !found.machines.contains_key(machine) {
+        let names = found.machines.keys().cloned().collect::<Vec<_>>().join(", ");
+        return Err(Failure::usage("no-such-machine", format!("the array has no machine {machine}"))
+            .hint(format!("there are: {names}")));
+    }
+    let file = ClusterFile { machine: machine.to_string(), ..found };
+    Cluster::create(control.local(), &file)?;
+    Ok(file)
+}
+
+/// The description, once a monitor leads, with the disks of this machine's devices, whose files are made if they are missing at the first
+/// start of the array.
+pub async fn open(control: &ControlPlane) -> Result<ArrayDescription, Failure> {
+    let description = described(control).await?;
+    let lacking = description.devices.iter().filter(|entry| control.runs(entry) && entry.disk.is_none());
+    let mut disks = BTreeMap::new();
+    for entry in lacking {
+        let config = StoreConfig { array: description.array, device: DeviceId(entry.id), size: entry.size };
+        disks.insert(entry.id, device_file::create(&entry.path(control.local().dir()), &config, true)?);
+    }
+    if disks.is_empty() {
+        return Ok(description);
+    }
+    control
+        .update(|description| {
+            for entry in description.devices.iter_mut().filter(|entry| entry.disk.is_none()) {
+                entry.disk = disks.get(&entry.id).copied();
+            }
+            description.created = description.devices.iter().all(|entry| entry.disk.is_some());
+            Ok::<_, Failure>(description.clone())
+        })
+        .await
+}
+
+/// Waits until a monitor leads.
+async fn described(control: &ControlPlane) -> Result<ArrayDescription, Failure> {
+    loop {
+        match control.describe().await {
+            Err(ControlError::Leader(error @ AskError::NoLeader { .. })) => {
+                tracing::warn!("waiting for a monitor: {error}")
+            }
+            described => return Ok(described?),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Waits until the files of all devices have been made. True if it is this machine that then makes the first volumes.
+pub async fn all_made(control: &ControlPlane) -> Result<bool, Failure> {
+    let Some(cluster) = control.cluster() else { return Ok(true) };
+    let file = cluster.file()?;
+    let mut named = None;
+    while file.machines.keys().next() == Some(&file.machine) {
+        let description = described(control).await?;
+        let lacking = description.devices.iter().filter(|entry| entry.disk.is_none());
+        let lacking: Vec<_> = lacking.map(|entry| entry.domain.clone()).collect();
+        if lacking.is_empty() {
+            return Ok(true);
+        }
+        if named.as_ref() != Some(&lacking) {
+            tracing::warn!("waiting for `braid agent` on these machines: {}", lacking.join(", "));
+            named = Some(lacking);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(false)
+}
+
+/// What to do on the other machines.
+pub fn joining(file: &ClusterFile) -> Vec<String> {
+    let others = file.machines.keys().filter(|name| **name != file.machine);
+    others.map(|name| format!("braid cluster join {} --machine {}", file.own().http(), shell_word(name))).collect()
+}

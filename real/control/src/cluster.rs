@@ -1,0 +1,341 @@
+//! The control plane of an array on several machines, as one of them uses it. The leading monitor has the description and the leases of
+//! hosts, and is asked for each call. The folder of the machine has what concerns it alone: the files of its devices, sockets, logs, events,
+//! and notes of scrubs; and `cluster.json`, by which it knows the array. `docs/three-machines.md` describes it.
+
+use crate::changes;
+use crate::description_file::Stored;
+use crate::file::{self, Durability};
+use crate::folder::LocalFolder;
+use crate::host_leases::fitting;
+use crate::paths::{CLUSTER, DESCRIPTION, RESERVE};
+use crate::private_files::create_private_folder;
+use crate::reserve;
+use crate::{
+    ArrayDescription, ControlError, DeviceEntry, HostEntry, LeaseReport, MonitorEntry, MonitorReport, Origin, Process,
+};
+use braid_base::{ArrayId, DeviceId, Generation};
+use braid_host_leases::{Expired, LeaseEnd, Version};
+use braid_leader_client::{AskError, LeaderClient};
+use braid_registrar::{HostLease, Reply, Request};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+/// How long the leader may take to answer. The next leader needs 1.5 s.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// The same for a renewal, which is repeated soon, and for a report, of which a host does not wait for an old one.
+const SHORT_WAIT: Duration = Duration::from_secs(2);
+/// Where devices listen, above a machine's first port.
+const DEVICE_PORTS: u16 = 10;
+
+/// What `cluster.json` has: how a machine knows the array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterFile {
+    pub schema: u64,
+    pub array: ArrayId,
+    /// The machine of this folder. It is the failure domain of its devices.
+    pub machine: String,
+    pub machines: BTreeMap<String, MachineEntry>,
+    /// The members of etcd, such as `http://10.77.0.1:2379`.
+    pub etcd: Vec<String>,
+    /// The lease in milliseconds, as in the description, which a monitor knows only when it leads.
+    pub lease_millis: u64,
+    /// Its processes may listen beyond loopback, though nothing is encrypted and no caller is identified.
+    #[serde(default)]
+    pub insecure_network: bool,
+}
+
+/// A machine of the array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineEntry {
+    /// The number of its monitor among the candidates.
+    pub candidate: u16,
+    /// Its name or address in the network.
+    pub host: String,
+    /// The first of its ports: that of the monitor's HTTP interface. The next one is the monitor's own, and those of devices follow.
+    pub port: u16,
+}
+
+impl MachineEntry {
+    /// `HOST:PORT` of its monitor's HTTP interface.
+    pub fn http(&self) -> String {
+        self.at(self.port)
+    }
+
+    /// Where its monitor listens for devices and hosts.
+    pub fn wire(&self) -> String {
+        self.at(self.port + 1)
+    }
+
+    /// Where a device of it listens.
+    pub fn device(&self, id: DeviceId) -> String {
+        self.at(self.port + DEVICE_PORTS + id.0)
+    }
+
+    fn at(&self, port: u16) -> String {
+        format!("{}:{port}", self.host)
+    }
+}
+
+impl ClusterFile {
+    /// The machine of this folder.
+    pub fn own(&self) -> &MachineEntry {
+        &self.machines[&self.machine]
+    }
+
+    /// Why it can't be used.
+    pub fn check(&self) -> Result<(), String> {
+        let numbers: BTreeSet<_> = self.machines.values().map(|entry| entry.candidate).collect();
+        let most = u16::MAX - DEVICE_PORTS - braid_base::limits::DEVICES_MAX as u16;
+        match () {
+            () if !self.machines.contains_key(&self.machine) => Err(format!("it has no machine {}", self.machine)),
+            () if numbers.len() < self.machines.len() => Err("two machines have one number".to_string()),
+            () if self.machines.values().any(|entry| entry.port > most) => Err(format!("a port is above {most}")),
+            () if self.etcd.is_empty() => Err("it names no member of etcd".to_string()),
+            () => Ok(()),
+        }
+    }
+
+    /// True if it is this machine that runs a daemon of this number, of those that are no part of a machine. They are dealt among all.
+    pub fn deals_here(&self, number: u16) -> bool {
+        let turn = usize::from(number) % self.machines.len();
+        self.machines.keys().nth(turn) == Some(&self.machine)
+    }
+}
+
+/// What the leading monitor says of itself, in JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonitorSays {
+    pub pid: u32,
+    pub origin: Option<Origin>,
+    pub report: MonitorReport,
+}
+
+/// What a host says with its lease.
+#[derive(Serialize, Deserialize)]
+struct HostSays {
+    pid: u32,
+    report: LeaseReport,
+}
+
+/// An array on several machines. Clones share what they know of it.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    folder: LocalFolder,
+    known: Arc<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    opened: OnceLock<(ClusterFile, LeaderClient)>,
+    /// Hosts of this process that have been asked to end.
+    asked_to_end: Mutex<BTreeSet<Generation>>,
+}
+
+impl Cluster {
+    /// That of the machine with this folder. Nothing is read.
+    pub(crate) fn at(folder: LocalFolder) -> Cluster {
+        Cluster { folder, known: Arc::default() }
+    }
+
+    /// True if the folder is one of a machine.
+    pub(crate) fn is_at(folder: &LocalFolder) -> bool {
+        folder.path(CLUSTER).exists()
+    }
+
+    /// Makes the folder one of a machine.
+    pub fn create(folder: &LocalFolder, file: &ClusterFile) -> Result<(), ControlError> {
+        folder.require_trust()?;
+        create_private_folder(folder.dir()).map_err(ControlError::file("create", folder.dir()))?;
+        let _lock = folder.lock()?;
+        if [CLUSTER, DESCRIPTION].iter().any(|name| folder.path(name).exists()) {
+            return Err(ControlError::ArrayExists { dir: folder.dir().to_path_buf() });
+        }
+        reserve::fill(&folder.path(RESERVE))?;
+        folder.replace(&folder.path(CLUSTER), file, Durability::Durable)?;
+        folder.make_private().map(drop)
+    }
+
+    pub fn folder(&self) -> &LocalFolder {
+        &self.folder
+    }
+
+    /// How this machine knows the array. It is read once.
+    pub fn file(&self) -> Result<&ClusterFile, ControlError> {
+        self.open().map(|(file, _)| file)
+    }
+
+    /// True if this machine runs the device: it is the device's failure domain.
+    pub fn has(&self, device: &DeviceEntry) -> bool {
+        self.file().is_ok_and(|file| file.machine == device.domain)
+    }
+
+    fn open(&self) -> Result<&(ClusterFile, LeaderClient), ControlError> {
+        if let Some(opened) = self.known.opened.get() {
+            return Ok(opened);
+        }
+        self.folder.require_trust()?;
+        let path = self.folder.path(CLUSTER);
+        let missing = || ControlError::NoArray { dir: self.folder.dir().to_path_buf() };
+        let file: ClusterFile = file::read(&path)?.ok_or_else(missing)?;
+        file.check().map_err(|reason| ControlError::Inconsistent { file: path, reason })?;
+        // The one of this machine is asked first.
+        let others = file.machines.values().filter(|entry| *entry != file.own());
+        let leader = LeaderClient::new([file.own()].into_iter().chain(others).map(MachineEntry::http));
+        Ok(self.known.opened.get_or_init(|| (file, leader)))
+    }
+
+    async fn ask(&self, request: Request) -> Result<Reply, ControlError> {
+        self.ask_within(request, ANSWER_WAIT).await
+    }
+
+    async fn ask_within(&self, request: Request, within: Duration) -> Result<Reply, ControlError> {
+        Ok(self.open()?.1.ask(&request, within).await?)
+    }
+
+    pub(crate) async fn describe(&self) -> Result<ArrayDescription, ControlError> {
+        match self.ask(Request::Describe).await? {
+            Reply::Description(description) => Ok(*description),
+            other => Err(strange(&other)),
+        }
+    }
+
+    pub(crate) async fn read(&self) -> Result<Stored, ControlError> {
+        self.describe().await.map(Stored::of_leader)
+    }
+
+    /// Replaces the description if it is still the revision that was read, and records what has changed in the log of this machine.
+    pub(crate) async fn replace(&self, read: &Stored, next: ArrayDescription) -> Result<bool, ControlError> {
+        let events = changes::events(&read.description, &next);
+        match self.ask(Request::Replace { after: read.description.revision, next: Box::new(next) }).await? {
+            Reply::Replaced => {
+                let folder = self.folder.clone();
+                let record = move || events.iter().try_for_each(|event| folder.append_event(event));
+                if let Err(error) = tokio::task::spawn_blocking(record).await.expect("it does not panic") {
+                    tracing::warn!("can't record an event: {error}");
+                }
+                Ok(true)
+            }
+            Reply::Superseded => Ok(false),
+            other => Err(strange(&other)),
+        }
+    }
+
+    /// The report of the leading monitor; none if there is none now.
+    pub(crate) async fn monitor(&self) -> Result<Option<MonitorEntry>, ControlError> {
+        let said = match self.open()?.1.monitor(SHORT_WAIT).await {
+            Err(AskError::NoLeader { .. }) => return Ok(None),
+            said => said?,
+        };
+        let MonitorSays { pid, origin, report } = serde_json::from_str(&said).map_err(|error| unreadable(&error))?;
+        Ok(Some(MonitorEntry { process: Process::new(pid, origin), age: Some(Duration::ZERO), report }))
+    }
+
+    pub(crate) async fn hosts(&self, length: Duration) -> Result<Vec<HostEntry>, ControlError> {
+        match self.ask(Request::Hosts { length }).await? {
+            Reply::Hosts(hosts) => Ok(hosts.into_iter().map(entry).collect()),
+            other => Err(strange(&other)),
+        }
+    }
+
+    /// The last generation that has a lease. The registry has the last one that was given.
+    pub(crate) async fn last_generation(&self) -> Result<Option<u32>, ControlError> {
+        Ok(self.hosts(Duration::ZERO).await?.last().map(|host| host.generation.0))
+    }
+
+    /// True if a host that has a lease has this role: those that have none any more are not remembered.
+    pub(crate) async fn has_role(&self, role: String) -> Result<bool, ControlError> {
+        Ok(self.hosts(Duration::ZERO).await?.iter().any(|host| host.role == role))
+    }
+
+    pub(crate) async fn take_generation(&self, role: String) -> Result<Generation, ControlError> {
+        let (nonce, report) = (uuid::Uuid::new_v4().as_u64_pair().0, self.says(LeaseReport::default())?);
+        match self.ask(Request::Take { nonce, role, report }).await? {
+            Reply::Taken(host) => Ok(host),
+            other => Err(strange(&other)),
+        }
+    }
+
+    pub(crate) async fn renew(&self, host: Generation, report: LeaseReport) -> Result<(), ControlError> {
+        let confirmed = Version(report.revision);
+        let request = Request::Renew { host, confirmed, report: self.says(report)? };
+        match self.ask_within(request, SHORT_WAIT).await {
+            Ok(Reply::Renewed { is_asked_to_end }) => {
+                if is_asked_to_end {
+                    self.asked_to_end().insert(host);
+                }
+                Ok(())
+            }
+            Ok(other) => Err(strange(&other)),
+            Err(ControlError::Leader(AskError::Refused { code, .. })) if code == "lease-lost" => {
+                Err(ControlError::LeaseLost { generation: host })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn is_asked_to_end(&self, host: Generation) -> bool {
+        self.asked_to_end().contains(&host)
+    }
+
+    /// Something that has no other answer than that it is done.
+    pub(crate) async fn have(&self, request: Request) -> Result<(), ControlError> {
+        match self.ask(request).await? {
+            Reply::Done => Ok(()),
+            other => Err(strange(&other)),
+        }
+    }
+
+    pub(crate) async fn expire(&self, by: Generation, length: Duration) -> Result<Expired, ControlError> {
+        match self.ask(Request::Expire { by, length }).await? {
+            Reply::Expired(expired) => Ok(expired),
+            other => Err(strange(&other)),
+        }
+    }
+
+    pub(crate) async fn expire_one(&self, host: Generation, length: Duration) -> Result<LeaseEnd, ControlError> {
+        match self.ask(Request::ExpireOne { host, length }).await? {
+            Reply::Ended(end) => Ok(end),
+            other => Err(strange(&other)),
+        }
+    }
+
+    /// What a host of this process says, as the leader keeps it.
+    fn says(&self, report: LeaseReport) -> Result<String, ControlError> {
+        let report = LeaseReport { origin: Origin::own(), machine: Some(self.file()?.machine.clone()), ..report };
+        let bytes = fitting(&mut HostSays { pid: std::process::id(), report }, |says| &mut says.report);
+        Ok(String::from_utf8(bytes).expect("JSON is text"))
+    }
+
+    fn asked_to_end(&self) -> MutexGuard<'_, BTreeSet<Generation>> {
+        self.known.asked_to_end.lock().expect("no holder panics")
+    }
+}
+
+/// A host as the leader lists it. What it said can be unreadable: a newer release may have written that.
+fn entry(listed: HostLease) -> HostEntry {
+    let HostLease { host, role, is_live, silent, lease } = listed;
+    let says = serde_json::from_str(&lease.heartbeat.report);
+    let HostSays { pid, mut report } = says.unwrap_or(HostSays { pid: 0, report: LeaseReport::default() });
+    HostEntry {
+        generation: host,
+        process: Process::new(pid, report.origin.take()),
+        role,
+        live: is_live,
+        is_over: lease.is_over,
+        is_renewed: lease.is_renewed,
+        silent,
+        report,
+    }
+}
+
+fn strange(reply: &Reply) -> ControlError {
+    ControlError::Leader(AskError::Unknown { why: format!("the leading monitor answers something else: {reply:?}") })
+}
+
+fn unreadable(error: &serde_json::Error) -> ControlError {
+    ControlError::Leader(AskError::Unknown { why: format!("the report of the leading monitor can't be read: {error}") })
+}

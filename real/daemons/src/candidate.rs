@@ -1,0 +1,134 @@
+//! The monitor of an array on several machines: this machine's candidate. It leads, or stands by, and says so to those that ask.
+
+use crate::membership_events::MembershipEvents;
+use crate::monitord::report_of;
+use braid_admin::failure::Failure;
+use braid_base::limits::Settings;
+use braid_base::{Epoch, Generation, Now};
+use braid_control::{ArrayDescription, ClusterFile, ControlPlane, Event, Leases, MonitorSays, Origin};
+use braid_etcd::Registry;
+use braid_leader::{Candidate, CandidateError, CandidateState, Place, Shown};
+use braid_leadership::{CandidateId, Head};
+use braid_membership::{Monitor, MonitorConfig};
+use braid_registrar::Content;
+use braid_session::HEARTBEAT;
+use braid_shell::{Address, Counters};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+
+/// What the candidate has seen of the history, in the folder of its machine.
+const MARK: &str = "candidate.json";
+
+/// Makes the keys of a new array in etcd.
+pub async fn create(file: &ClusterFile, description: ArrayDescription) -> Result<(), Failure> {
+    let registry = Registry::new(&file.etcd, file.array).map_err(CandidateError::from).map_err(failure)?;
+    let head = Head::first(file.machines.values().map(|machine| CandidateId(machine.candidate)).collect());
+    let created = registry.create(&head, &Content::new(description, Generation(0))).await;
+    match created.map_err(CandidateError::from).map_err(failure)? {
+        true => Ok(()),
+        false => Err(Failure::failed("array-exists", format!("etcd has an array {} already", file.array))),
+    }
+}
+
+/// Runs the candidate of this machine until `stop` completes. Calls `serving` with its address once it listens.
+pub async fn run(
+    control: &ControlPlane,
+    spare_after: Option<Duration>,
+    serving: impl FnOnce(&Address),
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let cluster = control.cluster().expect("the array is on several machines");
+    let (file, own) = (cluster.file()?, cluster.file()?.own());
+    let http = tokio::net::lookup_host(own.http()).await.ok().and_then(|mut found| found.next());
+    let unknown = || Failure::usage("bad-address", format!("{} is no address of this machine", own.host));
+    let place = Place {
+        id: CandidateId(own.candidate),
+        wire: own.wire().parse().map_err(|_| unknown())?,
+        http: http.ok_or_else(unknown)?,
+        others: file.machines.values().map(|other| (CandidateId(other.candidate), other.http())).collect(),
+        etcd: file.etcd.clone(),
+        mark: cluster.folder().dir().join(MARK),
+        insecure_network: file.insecure_network,
+    };
+    let settings = Leases::of_millis(file.lease_millis).settings();
+    let settings = Settings { spare_after: spare_after.unwrap_or(settings.spare_after), ..settings };
+    let (array, last_generation) = (file.array, Generation(0));
+    // It learns the devices and the last generation when it leads.
+    let config = MonitorConfig { array, devices: Vec::new(), last_generation, term: None, settings };
+    let candidate = Candidate::open(place, config).await.map_err(failure)?;
+    let (counters, address) = (Arc::new(Counters::default()), candidate.wire());
+    serving(&address);
+    let (events, told) = mpsc::unbounded_channel();
+    let mut reporter = Reporter {
+        address: address.to_string(),
+        shown: None,
+        membership_events: MembershipEvents::after(None),
+        events,
+        counters: counters.clone(),
+    };
+    let shown = Shown {
+        state: watch::Sender::new(CandidateState::default()),
+        report: Box::new(move |now, monitor, revision| reporter.report(now, monitor, revision)),
+        cluster: serde_json::to_string(file).expect("our own types have a JSON form"),
+    };
+    tokio::select! {
+        ended = candidate.run(counters, shown, stop) => ended.map_err(failure),
+        never = record(control.clone(), told) => match never {},
+    }
+}
+
+/// Makes the report of the monitor that leads: often enough for those who wait for something in it.
+struct Reporter {
+    address: String,
+    /// When the last report was made, and of what.
+    shown: Option<(Instant, (Epoch, u64))>,
+    membership_events: MembershipEvents,
+    events: mpsc::UnboundedSender<Vec<Event>>,
+    counters: Arc<Counters>,
+}
+
+impl Reporter {
+    fn report(&mut self, _: Now, monitor: &Monitor, revision: u64) -> Option<String> {
+        let of = (monitor.membership().epoch, revision);
+        let is_due = self.shown.is_none_or(|(when, last)| when.elapsed() >= HEARTBEAT || last != of);
+        // Until the membership has been read there is nothing to report.
+        if !is_due || of.0 == Epoch(0) {
+            return None;
+        }
+        self.shown = Some((Instant::now(), of));
+        let counters: BTreeMap<_, _> =
+            self.counters.list().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        let mut report = report_of(monitor, (revision, &self.address), counters);
+        let events = self.membership_events.take(&mut report, Instant::now());
+        if !events.is_empty() {
+            // Without a receiver, the candidate has ended.
+            let _ = self.events.send(events);
+        }
+        let says = MonitorSays { pid: std::process::id(), origin: Origin::own(), report };
+        Some(serde_json::to_string(&says).expect("our own types have a JSON form"))
+    }
+}
+
+/// Records events in the log of this machine.
+async fn record(control: ControlPlane, mut told: mpsc::UnboundedReceiver<Vec<Event>>) -> std::convert::Infallible {
+    while let Some(events) = told.recv().await {
+        if let Err(error) = control.record(events).await {
+            tracing::warn!("the monitor can't write events to the log: {error}");
+        }
+    }
+    std::future::pending().await
+}
+
+fn failure(error: CandidateError) -> Failure {
+    let message = error.to_string();
+    match error {
+        CandidateError::Exposed { .. } => Failure::usage("insecure-network", message),
+        CandidateError::Listen { .. } => Failure::failed("monitor-in-use", message),
+        CandidateError::Registry(_) => {
+            Failure::unreachable("registry", message).hint("the members of etcd are named in cluster.json")
+        }
+        CandidateError::Io(_) => Failure::failed("io", message),
+    }
+}
