@@ -26,6 +26,8 @@ use std::time::Duration;
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// The same for a renewal, which is repeated soon, and for a report, of which a host does not wait for an old one.
 const SHORT_WAIT: Duration = Duration::from_secs(2);
+/// The role of the host of the process that runs a machine's part of the array.
+pub const AGENT: &str = "up";
 /// Where devices listen, above a machine's first port.
 const DEVICE_PORTS: u16 = 10;
 
@@ -99,10 +101,12 @@ impl ClusterFile {
         }
     }
 
-    /// True if it is this machine that runs a daemon of this number, of those that are no part of a machine. They are dealt among all.
-    pub fn deals_here(&self, number: u16) -> bool {
-        let turn = usize::from(number) % self.machines.len();
-        self.machines.keys().nth(turn) == Some(&self.machine)
+    /// True if it is this machine that runs a server of this number, of those that any machine can run. They are dealt among all, and those of
+    /// a machine that is not among the `live` ones go to the next one.
+    pub fn deals_here(&self, number: u16, live: Option<&BTreeSet<String>>) -> bool {
+        let turns = self.machines.keys().cycle().skip(usize::from(number) % self.machines.len());
+        let mut turns = turns.take(self.machines.len());
+        turns.find(|name| live.is_none_or(|live| live.contains(*name))) == Some(&self.machine)
     }
 }
 
@@ -171,6 +175,13 @@ impl Cluster {
     /// True if this machine runs the device: it is the device's failure domain.
     pub fn has(&self, device: &DeviceEntry) -> bool {
         self.file().is_ok_and(|file| file.machine == device.domain)
+    }
+
+    /// The machines whose agents have renewed their leases within `length`, and this one.
+    pub async fn live_machines(&self, length: Duration) -> Result<BTreeSet<String>, ControlError> {
+        let live = self.hosts(length).await?.into_iter().filter(|host| host.live && host.role == AGENT);
+        let own = self.file()?.machine.clone();
+        Ok(live.filter_map(|host| host.report.machine).chain([own]).collect())
     }
 
     fn open(&self) -> Result<&(ClusterFile, LeaderClient), ControlError> {

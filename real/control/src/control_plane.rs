@@ -17,6 +17,7 @@ use crate::{
 use braid_base::Generation;
 use braid_host_leases::{Expired, LeaseEnd};
 use braid_registrar::Request;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -113,9 +114,9 @@ impl ControlPlane {
         self.cluster().map_or(device.address.is_none(), |cluster| cluster.has(device))
     }
 
-    /// True if this machine runs the lock server or metadata server of this number.
-    pub fn deals_here(&self, number: u16) -> bool {
-        self.cluster().is_none_or(|cluster| cluster.file().is_ok_and(|file| file.deals_here(number)))
+    /// True if this machine runs the lock server or metadata server of this number, of those that run on the `live` machines.
+    pub fn deals_here(&self, number: u16, live: Option<&BTreeSet<String>>) -> bool {
+        self.cluster().is_none_or(|cluster| cluster.file().is_ok_and(|file| file.deals_here(number, live)))
     }
 
     /// Works with the folder in a thread that may wait.

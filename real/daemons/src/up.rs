@@ -12,8 +12,8 @@ use braid_admin::{
 use braid_base::{DeviceId, FileSystemId, NodeId};
 use braid_control::event_texts;
 use braid_control::{
-    ArrayDescription, ControlPlane, DeviceReport, Endpoint, Event, Leases, MonitorEntry, ReportedState, RunningSet,
-    Supervision, WhenUnavailable, shell_word,
+    AGENT, ArrayDescription, ControlPlane, DeviceReport, Endpoint, Event, Leases, MonitorEntry, ReportedState,
+    RunningSet, Supervision, WhenUnavailable, shell_word,
 };
 use braid_nbd::Server;
 use braid_session::{HEARTBEAT, Session, addressing};
@@ -25,8 +25,6 @@ use tokio::task::JoinSet;
 
 /// How many nodes run the devices, unless another number is asked for: on two processors, two nodes are slower than one.
 pub const NODES: u16 = 1;
-/// The role of the host of this process.
-const ROLE: &str = "up";
 /// How long all devices together may take until they serve.
 const READY_WAIT: Duration = Duration::from_secs(120);
 /// How long device files may be in use by another process at the start.
@@ -280,7 +278,7 @@ impl Array {
             Err(error) => tracing::warn!("can't create up.lock again: {error}"),
         }
         self.start_lock_servers_if_needed(&description);
-        self.follow_file_systems(&description);
+        self.follow_file_systems(&description).await;
         self.follow_devices(description).await;
     }
 
@@ -288,11 +286,11 @@ impl Array {
     async fn reopen(&self, address: &Address) -> OwnHost {
         if self.nodes == 0 {
             let at = (address, true);
-            let front = NbdFrontEnd::open_until_it_serves(&self.control, ROLE, at, self.unavailable, |_| {});
+            let front = NbdFrontEnd::open_until_it_serves(&self.control, AGENT, at, self.unavailable, |_| {});
             return OwnHost::WithNbd(front.await);
         }
         loop {
-            match Session::start(&self.control, ROLE).await {
+            match Session::start(&self.control, AGENT).await {
                 Ok(session) => return OwnHost::Alone(session),
                 Err(error) => tracing::error!("can't start a host; trying again: {error}"),
             }
@@ -319,7 +317,7 @@ impl Array {
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("device-slow", format!("some devices did not serve within {READY_WAIT:?}")))
         })?;
-        let session = Session::start(&self.control, ROLE).await?;
+        let session = Session::start(&self.control, AGENT).await?;
         let volumes = async {
             // It is tried again while the array runs.
             if let Err(failure) = volumes::settle(&session).await {
@@ -350,7 +348,9 @@ impl Array {
     /// wait for it. A device that gets no lease for some leases is left to the monitor.
     async fn await_leases(&self, lease: Duration) {
         let begun = Instant::now();
-        let pid = self.running.monitor.as_ref().and_then(|monitor| monitor.pid);
+        // On several machines, another monitor than this one may lead.
+        let own = self.running.monitor.as_ref().filter(|_| self.control.cluster().is_none());
+        let pid = own.and_then(|monitor| monitor.pid);
         let is_down = |id: u16| self.running.device(DeviceId(id)).is_some_and(|device| device.pid.is_none());
         let lacks_lease = |device: &DeviceReport, epoch: u32| {
             let heard = device.heard_millis.is_some_and(|millis| Duration::from_millis(millis) < lease);
@@ -429,8 +429,15 @@ impl Array {
     }
 
     /// Runs a metadata server for each shard of each file system.
-    fn follow_file_systems(&mut self, description: &ArrayDescription) {
-        self.supervised.follow_file_systems(description);
+    async fn follow_file_systems(&mut self, description: &ArrayDescription) {
+        let live = match self.control.cluster() {
+            None => None,
+            Some(cluster) => match cluster.live_machines(description.leases().lease()).await {
+                Ok(live) => Some(live),
+                Err(error) => return tracing::warn!("can't read which machines live: {error}"),
+            },
+        };
+        self.supervised.follow_file_systems(description, live.as_ref());
         let there = self.running.metadata_servers.len();
         let supervised = &self.supervised;
         self.running.metadata_servers.retain(|running| supervised.keeps_metadata_server(FileSystemId(running.id)));

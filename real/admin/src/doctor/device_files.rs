@@ -31,6 +31,10 @@ pub enum FileFault {
 }
 
 pub fn fault_of(look: &ArraySnapshot, entry: &DeviceEntry) -> Option<FileFault> {
+    if look.control.cluster().is_some_and(|cluster| !cluster.has(entry)) {
+        // Its machine looks after it.
+        return None;
+    }
     let (path, size) = current_file(look, entry);
     let process = |running: &RunningSet| Some(running.process(running.device(DeviceId(entry.id))?.pid?));
     match look.running.as_ref().and_then(process) {

@@ -26,7 +26,7 @@ use braid_control::{ArrayDescription, ControlPlane, FileSystemState};
 use braid_session::addressing;
 use keeper::keep;
 use nodes::AllHosts;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -158,20 +158,22 @@ impl Supervised {
 
     pub fn start_lock_servers(&mut self, description: &ArrayDescription) {
         let control = self.start.control.clone();
-        for id in description.lock_servers().filter(|id| control.deals_here(id.0)) {
+        // They stay on their machine: who may hold locks is in a file there.
+        for id in description.lock_servers().filter(|id| control.deals_here(id.0, None)) {
             self.add(What::LockServer(id));
         }
     }
 
-    /// Starts the metadata servers of file systems that are ready, and stops those of file systems that are being deleted.
-    pub fn follow_file_systems(&mut self, description: &ArrayDescription) {
+    /// Starts the metadata servers of file systems that are ready, and stops those of file systems that are being deleted. If the array is on
+    /// several machines, they run on the `live` ones.
+    pub fn follow_file_systems(&mut self, description: &ArrayDescription, live: Option<&BTreeSet<String>>) {
         let control = self.start.control.clone();
         let ready = description.file_systems.iter().filter(|entry| entry.state == FileSystemState::Ready);
         let servers = ready.flat_map(|entry| {
             let of = |shard| (entry.name.clone(), entry.shards.as_ref().map(|_| shard));
             entry.servers().into_iter().enumerate().map(move |(shard, id)| (id, of(shard))).collect::<Vec<_>>()
         });
-        let ready: BTreeMap<_, _> = servers.filter(|(id, _)| control.deals_here(id.0)).collect();
+        let ready: BTreeMap<_, _> = servers.filter(|(id, _)| control.deals_here(id.0, live)).collect();
         self.metadata_servers.retain(|id, wanted| {
             let stays = ready.contains_key(id);
             if !stays {
