@@ -31,6 +31,8 @@ pub struct NewCluster {
     pub machine: String,
     /// The name, host and first port of each.
     pub machines: Vec<(String, String, u16)>,
+    /// Further ones, without devices.
+    pub witnesses: Vec<(String, String, u16)>,
     pub etcd: Vec<String>,
     pub insecure_network: bool,
     /// The devices of each machine.
@@ -42,32 +44,38 @@ pub struct NewCluster {
 impl NewCluster {
     /// The file of this machine, and the description of the array. Nothing is made.
     pub fn plan(self) -> Result<(ClusterFile, ArrayDescription), Failure> {
-        let NewCluster { machine, machines, etcd, insecure_network, devices, asked } = self;
+        let NewCluster { machine, machines, witnesses, etcd, insecure_network, devices, asked } = self;
         let count = machines.len() as u16;
-        for (name, ..) in &machines {
+        let of = |witness| move |machine| (witness, machine);
+        let all: Vec<_> = machines.into_iter().map(of(false)).chain(witnesses.into_iter().map(of(true))).collect();
+        for (_, (name, ..)) in &all {
             check_name(name)?;
         }
-        // A stripe has one unit on a machine at most.
         let layout = asked.layout.or(match count {
             0 | 1 => None,
             2 => Some(RaidLevel::Raid1 { copies: 2 }),
             _ => Some(RaidLevel::Raid5 { data: usize::from(count) - 1 }),
         });
+        if let Some(wide) = layout.filter(|layout| layout.width() > usize::from(count)) {
+            let message = format!("a stripe of {wide} has {} units, each on another of {count} machines", wide.width());
+            return Err(Failure::usage("bad-layout", message).hint("choose another --layout, or name more machines"));
+        }
         let devices = devices.checked_mul(count).ok_or_else(|| Failure::usage("bad-devices", "too many devices"))?;
         let creation = CreateOptions { devices: Some(devices), layout, ..asked }.creation()?;
-        let machines: BTreeMap<_, _> = machines
+        let named = all.len();
+        let machines: BTreeMap<_, _> = all
             .into_iter()
             .zip(1..)
-            .map(|((name, host, port), candidate)| (name, MachineEntry { candidate, host, port }))
+            .map(|((witness, (name, host, port)), candidate)| (name, MachineEntry { candidate, host, port, witness }))
             .collect();
         let (array, lease_millis) = (new_array_id(), creation.lease_millis);
         let file = ClusterFile { schema: 1, array, machine, machines, etcd, lease_millis, insecure_network };
         file.check().map_err(|reason| Failure::usage("bad-machines", reason))?;
-        if file.machines.len() < usize::from(count) {
+        if file.machines.len() < named {
             return Err(Failure::usage("bad-machines", "a machine is named twice"));
         }
         let mut entries = device_entries(&creation);
-        for (entry, (name, machine)) in entries.iter_mut().zip(file.machines.iter().cycle()) {
+        for (entry, (name, machine)) in entries.iter_mut().zip(file.storing().cycle()) {
             entry.domain.clone_from(name);
             entry.address = Some(machine.device(DeviceId(entry.id)));
         }
@@ -137,7 +145,7 @@ pub async fn all_made(control: &ControlPlane) -> Result<bool, Failure> {
     let Some(cluster) = control.cluster() else { return Ok(true) };
     let file = cluster.file()?;
     let mut named = None;
-    while file.machines.keys().next() == Some(&file.machine) {
+    while file.storing().next().is_some_and(|(first, _)| *first == file.machine) {
         let description = described(control).await?;
         let lacking = description.devices.iter().filter(|entry| entry.disk.is_none());
         let lacking: Vec<_> = lacking.map(|entry| entry.domain.clone()).collect();
@@ -157,4 +165,67 @@ pub async fn all_made(control: &ControlPlane) -> Result<bool, Failure> {
 pub fn joining(file: &ClusterFile) -> Vec<String> {
     let others = file.machines.keys().filter(|name| **name != file.machine);
     others.map(|name| format!("braid cluster join {} --machine {}", file.own().http(), shell_word(name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new(machines: &[&str], witnesses: &[&str]) -> NewCluster {
+        let all = |names: &[&str]| names.iter().map(|name| (name.to_string(), format!("{name}.lan"), PORT)).collect();
+        NewCluster {
+            machine: machines[0].into(),
+            machines: all(machines),
+            witnesses: all(witnesses),
+            etcd: vec!["http://m1:2379".into()],
+            insecure_network: true,
+            devices: 2,
+            asked: CreateOptions::default(),
+        }
+    }
+
+    #[test]
+    fn devices_are_dealt_among_machines_and_servers_among_live_ones() {
+        let (file, description) = new(&["m1", "m2", "m3"], &[]).plan().unwrap();
+        let devices = description.devices.iter();
+        let devices: Vec<_> = devices.map(|entry| (entry.domain.as_str(), entry.address.as_deref().unwrap())).collect();
+        assert_eq!((devices.len(), description.creation.layout.as_str()), (6, "raid5:2+1"));
+        assert_eq!((devices[1], devices[5]), (("m2", "m2.lan:7411"), ("m3", "m3.lan:7415")));
+        let of = |live: &[&str], number| {
+            let live = live.iter().map(|name| name.to_string()).collect();
+            let on = |name: &&String| {
+                ClusterFile { machine: name.to_string(), ..file.clone() }.deals_here(number, Some(&live))
+            };
+            file.machines.keys().filter(on).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(
+            [of(&["m1", "m2", "m3"], 1), of(&["m1", "m3"], 1), of(&["m1"], 2), of(&[], 2)],
+            [vec!["m2".to_string()], vec!["m3".into()], vec!["m1".into()], vec![]]
+        );
+    }
+
+    #[test]
+    fn a_witness_has_no_devices() {
+        let (file, description) = new(&["m1", "m2"], &["a"]).plan().unwrap();
+        assert!(
+            description.devices.iter().all(|entry| entry.domain != "a")
+                && !file.deals_here(7, None) == file.deals_here(8, None)
+        );
+        assert_eq!((file.machines.len(), description.creation.layout.as_str()), (3, "raid1:2"));
+    }
+
+    #[test]
+    fn what_can_t_be_made_is_refused() {
+        for (machines, witnesses, code) in [
+            (vec!["m1", "m1"], vec![], "bad-machines"),
+            (vec!["m1", "m2"], vec!["m2"], "bad-machines"),
+            (vec!["-"], vec![], "bad-name"),
+        ] {
+            assert_eq!(new(&machines, &witnesses).plan().unwrap_err().code, code, "{machines:?}");
+        }
+        let layout = Some(RaidLevel::Raid5 { data: 3 });
+        let wide =
+            NewCluster { asked: CreateOptions { layout, ..CreateOptions::default() }, ..new(&["m1", "m2", "m3"], &[]) };
+        assert_eq!(wide.plan().unwrap_err().code, "bad-layout");
+    }
 }

@@ -57,6 +57,9 @@ pub struct MachineEntry {
     pub candidate: u16,
     /// Its name or address in the network.
     pub host: String,
+    /// It runs a monitor, and neither devices nor servers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub witness: bool,
     /// The first of its ports: that of the monitor's HTTP interface. The next one is the monitor's own, and those of devices follow.
     pub port: u16,
 }
@@ -96,16 +99,22 @@ impl ClusterFile {
             () if !self.machines.contains_key(&self.machine) => Err(format!("it has no machine {}", self.machine)),
             () if numbers.len() < self.machines.len() => Err("two machines have one number".to_string()),
             () if self.machines.values().any(|entry| entry.port > most) => Err(format!("a port is above {most}")),
+            () if self.storing().next().is_none() => Err("no machine has devices".to_string()),
             () if self.etcd.is_empty() => Err("it names no member of etcd".to_string()),
             () => Ok(()),
         }
     }
 
+    /// The machines that have devices.
+    pub fn storing(&self) -> impl Iterator<Item = (&String, &MachineEntry)> + Clone {
+        self.machines.iter().filter(|(_, machine)| !machine.witness)
+    }
+
     /// True if it is this machine that runs a server of this number, of those that any machine can run. They are dealt among all, and those of
     /// a machine that is not among the `live` ones go to the next one.
     pub fn deals_here(&self, number: u16, live: Option<&BTreeSet<String>>) -> bool {
-        let turns = self.machines.keys().cycle().skip(usize::from(number) % self.machines.len());
-        let mut turns = turns.take(self.machines.len());
+        let names: Vec<_> = self.storing().map(|(name, _)| name).collect();
+        let mut turns = names.iter().cycle().skip(usize::from(number) % names.len()).take(names.len()).copied();
         turns.find(|name| live.is_none_or(|live| live.contains(*name))) == Some(&self.machine)
     }
 }

@@ -49,7 +49,7 @@ pub struct StartedMount {
     pub log: PathBuf,
 }
 
-/// The mounts of an array, on all machines.
+/// The mounts of an array: of one that is on several machines, those of this one.
 pub async fn list(control: &ControlPlane) -> Result<Vec<RunningMount>, ControlError> {
     let lease = control.describe().await?.leases().host();
     let hosts = control
@@ -58,6 +58,8 @@ pub async fn list(control: &ControlPlane) -> Result<Vec<RunningMount>, ControlEr
         .await?
         .into_iter()
         .filter(|host| host.goes_on() && !host.process.has_ended());
+    let here = control.cluster().map(|cluster| cluster.file()).transpose()?.map(|file| &file.machine);
+    let hosts = hosts.filter(|host| here.is_none() || host.report.machine.as_ref() == here);
     let mounts = hosts.filter_map(|host| {
         let mount = host.report.mount?;
         let (generation, process) = (host.generation, host.process);
@@ -177,7 +179,7 @@ pub async fn unmount(control: &ControlPlane, directory: &Path, force: bool) -> R
     Ok(resolved)
 }
 
-/// Ends all mounts of an array, on all machines. Returns those that have not ended in time.
+/// Ends all mounts of an array, as far as [`list`] has them. Returns those that have not ended in time.
 pub async fn end_all(control: &ControlPlane) -> Result<Vec<RunningMount>, ControlError> {
     let mounts = list(control).await?;
     let ended = futures_util::future::join_all(mounts.iter().map(|mount| end(control, mount))).await;

@@ -43,6 +43,9 @@ pub struct Init {
     /// A machine, with its name or address in the network, and the first of its ports [default port: 7400]. The first one is this machine
     #[arg(long = "machine", value_name = "NAME=HOST[:PORT]", required = true, value_parser = machine)]
     machines: Vec<(String, String, u16)>,
+    /// A further machine, which runs a monitor and no devices: with two machines, it is the third that tells which of them goes on
+    #[arg(long = "witness", value_name = "NAME=HOST[:PORT]", value_parser = machine)]
+    witnesses: Vec<(String, String, u16)>,
     /// The members of etcd
     #[arg(long, value_name = "URL,…", required = true, value_delimiter = ',')]
     etcd: Vec<String>,
@@ -101,11 +104,12 @@ pub struct Agent {
 }
 
 async fn init(arguments: Init, common: &Common) -> Result<ExitCode, Failure> {
-    let Init { machines, etcd, insecure_network, devices, size, layout, volumes, file_system } = arguments;
+    let Init { machines, witnesses, etcd, insecure_network, devices, size, layout, volumes, file_system } = arguments;
     let asked = CreateOptions { size, layout, volumes, file_system, ..CreateOptions::default() };
     let machine = machines[0].0.clone();
     let control = common.control();
-    let (file, description) = NewCluster { machine, machines, etcd, insecure_network, devices, asked }.plan()?;
+    let (file, description) =
+        NewCluster { machine, machines, witnesses, etcd, insecure_network, devices, asked }.plan()?;
     // If etcd can't be reached, nothing is left; what is written there has a name of its own.
     candidate::create(&file, description).await?;
     Cluster::create(control.local(), &file)?;

@@ -13,6 +13,8 @@ use std::time::Duration;
 ///
 /// All acknowledged writes are durable on the devices already; `braid up` starts the array again. The array's mounts end first, also those in
 /// containers and on other machines. To restart an array and keep its mounts, end `braid up` by Ctrl-C or SIGTERM: programs wait meanwhile.
+///
+/// Of an array with `braid agent` on several machines, this stops what runs on this one, and ends the mounts here.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The longest time to wait until the array has ended, in seconds
