@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_t_be_made_is_refused() {
+    fn arrays_that_can_t_be_made_are_refused() {
         for (machines, witnesses, code) in [
             (vec!["m1", "m1"], vec![], "bad-machines"),
             (vec!["m1", "m2"], vec!["m2"], "bad-machines"),

@@ -26,6 +26,7 @@
 //! | [`metadata_room`] | the room for names and inodes in metadata volumes |
 //! | [`doctor`] | checks of an array, and what to do about their findings |
 //! | [`array_creation`] | the parameters of an array's creation, and how later arguments differ from them |
+//! | [`cluster`] | an array on several machines: a new one, another machine, the files of its devices |
 //! | [`first_start`] | the first start of an array, with its initial volumes and file system |
 //! | [`volumes`] | creating and deleting volumes with their components |
 //! | [`file_system_operations`] | operations on file systems |

@@ -12,8 +12,8 @@ use crate::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
-    ByteRange, DeviceReport, HostEntry, ReportedState, RunningDaemon, RunningSet, SpareReport, ThrottleReport,
-    VolumeEntry, VolumeState, WaitingReport,
+    AGENT, ByteRange, DeviceReport, HostEntry, MachineEntry, ReportedState, RunningDaemon, RunningSet, SpareReport,
+    ThrottleReport, VolumeEntry, VolumeState, WaitingReport,
 };
 use braid_session::addressing;
 use serde::{Serialize, Serializer};
@@ -45,6 +45,8 @@ pub struct Status {
     pub file_systems: Vec<FileSystemStatus>,
     pub volumes: Vec<VolumeStatus>,
     pub devices: Vec<DeviceStatus>,
+    /// Those of an array on several; otherwise empty.
+    pub machines: Vec<MachineStatus>,
     /// The nodes that `braid up` runs.
     pub nodes: Vec<NodeStatus>,
     /// The lock servers that are needed or running.
@@ -65,6 +67,17 @@ pub struct NodeStatus {
     pub down: Option<String>,
     /// The devices that run in it now.
     pub devices: Vec<u16>,
+}
+
+/// A machine of an array on several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MachineStatus {
+    pub name: String,
+    pub address: String,
+    /// True if its agent renews its lease.
+    pub live: bool,
+    /// True if its monitor leads.
+    pub leads: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -218,6 +231,7 @@ impl Status {
             file_systems: file_system_status::file_systems(look),
             volumes: look.description.volumes.iter().map(|volume| VolumeStatus::of(look, volume)).collect(),
             devices: look.description.devices.iter().map(|entry| DeviceStatus::of(look, entry, &diagnosis)).collect(),
+            machines: machines(look),
             nodes: nodes(look),
             lock_servers: lock_servers(look),
             hosts: hosts(look).map(HostStatus::of).collect(),
@@ -370,6 +384,21 @@ fn nodes(look: &ArraySnapshot) -> Vec<NodeStatus> {
         }
     };
     running.nodes.iter().map(status).collect()
+}
+
+fn machines(look: &ArraySnapshot) -> Vec<MachineStatus> {
+    let Some(file) = look.control.cluster().and_then(|cluster| cluster.file().ok()) else { return Vec::new() };
+    let leader = look.monitor.as_ref().map(|monitor| monitor.report.address.clone());
+    let is_live = |name: &str| {
+        look.hosts.iter().any(|host| host.live && host.role == AGENT && host.report.machine.as_deref() == Some(name))
+    };
+    let of_machine = |(name, machine): (&String, &MachineEntry)| MachineStatus {
+        name: name.clone(),
+        address: machine.http(),
+        live: is_live(name),
+        leads: leader.as_ref() == Some(&machine.wire()),
+    };
+    file.machines.iter().map(of_machine).collect()
 }
 
 fn hosts(look: &ArraySnapshot) -> impl Iterator<Item = &HostEntry> {

@@ -39,11 +39,11 @@ const APART: [(&str, &str); 20] = [
 const KNOW_THE_FOLDER: &[(&str, &str)] = &[
     (
         "real/admin",
-        "array_creation copies device_operations doctor doctor/capacity doctor/device_files doctor/examination doctor/files start_confirmations file_system_status location lock_server_status new_disk replacement snapshot state_from_devices status",
+        "array_creation cluster copies device_operations doctor doctor/capacity doctor/device_files doctor/examination doctor/files start_confirmations file_system_status location lock_server_status new_disk replacement snapshot state_from_devices status",
     ),
     (
         "real/cli",
-        "commands/device/changes commands/device/location commands/events commands/fs/status commands/monitor commands/up",
+        "commands/cluster commands/device/changes commands/device/location commands/events commands/fs/status commands/monitor commands/up",
     ),
     ("real/daemons", "daemon lockd monitord mounts supervisor/mod up"),
     ("real/session", "addressing session"),

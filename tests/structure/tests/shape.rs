@@ -24,7 +24,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/object-index", "Run", 18, "a test's bench: an object index with its disk, its journal and its model"),
     ("real/admin", "FileSystemStatus", 14, "what is shown or stored, as one flat list"),
     ("real/admin", "DeviceStatus", 26, "what is shown or stored, as one flat list"),
-    ("real/admin", "Status", 18, "what is shown or stored, as one flat list"),
+    ("real/admin", "Status", 19, "what is shown or stored, as one flat list"),
     ("real/admin", "VolumeStatus", 15, "what is shown or stored, as one flat list"),
     ("real/bench", "Arguments", 17, "the arguments of a command"),
     ("real/cli", "Arguments", 24, "the arguments of a command"),

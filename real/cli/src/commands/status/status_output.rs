@@ -6,7 +6,7 @@ use braid_admin::file_system_status::FileSystemStatus;
 use braid_admin::health::MonitorHealth;
 use braid_admin::lock_server_status::LockServerStatus;
 use braid_admin::snapshot::ArraySnapshot;
-use braid_admin::status::{DeviceStatus, HostStatus, NodeStatus, Status, VolumeStatus};
+use braid_admin::status::{DeviceStatus, HostStatus, MachineStatus, NodeStatus, Status, VolumeStatus};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, Generation, LockServerId};
 use braid_control::{DeviceEntry, Process, Refusal, ThrottleReport, WaitingReport, shell_word};
@@ -93,6 +93,15 @@ impl<'a> View<'a> {
         }
         if !status.doctor.is_healthy() {
             text += &format!("doctor: {}: `braid doctor --array {word}` says what to do\n", status.doctor.words());
+        }
+        if !status.machines.is_empty() {
+            let of_machine = |machine: &MachineStatus| {
+                let agent = if machine.live { "live" } else { "silent" };
+                let monitor = if machine.leads { "leads" } else { "" };
+                [machine.name.clone(), machine.address.clone(), agent.to_string(), monitor.to_string()]
+            };
+            text += "\n";
+            text += &titled(["machine", "address", "agent", "monitor"], status.machines.iter().map(of_machine));
         }
         text += &memory_words(status);
         text += &recording_words(status);
@@ -292,10 +301,13 @@ fn device_table(look: &ArraySnapshot, status: &Status) -> String {
             device.text.clone(),
             device.state.clone(),
             device.pid.map(|pid| pid.to_string()).unwrap_or_default(),
-            running.map(|running| running.address.clone()).unwrap_or_default(),
+            running.map(|running| &running.address).or(entry.address.as_ref()).cloned().unwrap_or_default(),
             device.free_bytes.map(format_size).unwrap_or_default(),
             device.response_micros.map(|micros| format!("{:.1}ms", micros as f64 / 1000.0)).unwrap_or_default(),
-            entry.file.display().to_string(),
+            match look.control.runs(entry) {
+                false if look.control.cluster().is_some() => format!("{}:{}", entry.domain, entry.file.display()),
+                _ => entry.file.display().to_string(),
+            },
         ]
     };
     titled(titles, look.description.devices.iter().zip(&status.devices).map(of_device))
