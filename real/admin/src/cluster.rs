@@ -6,7 +6,8 @@ use crate::device_file;
 use crate::failure::Failure;
 use braid_base::DeviceId;
 use braid_control::{
-    ArrayDescription, Cluster, ClusterFile, ControlError, ControlPlane, MachineEntry, new_array_id, shell_word,
+    ArrayDescription, Cluster, ClusterFile, ControlError, ControlPlane, DeviceEntry, MachineEntry, new_array_id,
+    shell_word,
 };
 use braid_layout::RaidLevel;
 use braid_leader_client::AskError;
@@ -159,6 +160,35 @@ pub async fn all_made(control: &ControlPlane) -> Result<bool, Failure> {
         tokio::time::sleep(PAUSE).await;
     }
     Ok(false)
+}
+
+/// Refuses what an array on several machines does not have.
+pub(crate) fn refuse(control: &ControlPlane, what: &str) -> Result<(), Failure> {
+    match control.cluster() {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage("not-on-machines", format!("an array on several machines has no {what} yet"))),
+    }
+}
+
+/// Refuses work on the disk of a device that another machine has.
+pub(crate) fn require_here(control: &ControlPlane, device: &DeviceEntry) -> Result<(), Failure> {
+    if control.cluster().is_none_or(|cluster| cluster.has(device)) {
+        return Ok(());
+    }
+    let message = format!("device {} is one of machine {}", device.id, device.domain);
+    Err(Failure::usage("other-machine", message).hint("run this command there"))
+}
+
+/// Puts a new device on this machine, if the array is on several.
+pub(crate) fn place(control: &ControlPlane, device: &mut DeviceEntry) -> Result<(), Failure> {
+    let Some(cluster) = control.cluster() else { return Ok(()) };
+    let file = cluster.file()?;
+    if file.own().witness {
+        return Err(Failure::usage("witness", format!("machine {} has no devices: it is a witness", file.machine)));
+    }
+    device.domain.clone_from(&file.machine);
+    device.address = Some(file.own().device(DeviceId(device.id)));
+    Ok(())
 }
 
 /// What to do on the other machines.

@@ -14,6 +14,7 @@
 //! monitor is told of it: therefore the file of every disk that the membership names is known.
 
 use crate::array::await_until;
+use crate::cluster;
 use crate::device_file::UNASSIGNED;
 use crate::failure::Failure;
 use crate::new_disk::room;
@@ -149,7 +150,8 @@ pub fn not_yet(id: u16, report: Option<&DeviceReport>, limit: Duration) -> Failu
 pub async fn add(session: &Session, disk: DiskEntry, domain: Option<String>) -> Result<u16, Failure> {
     let (own, timing) = (session.generation(), Timing { device: ACT_WAIT, ..Timing::default() });
     for _ in 0..NUMBERS_TRIED {
-        let entry = planned(&session.control().describe().await?, &disk, domain.as_deref())?;
+        let mut entry = planned(&session.control().describe().await?, &disk, domain.as_deref())?;
+        cluster::place(session.control(), &mut entry)?;
         let id = entry.id;
         let operation = DeviceChange::adding(own, DeviceId(id), disk.disk, timing);
         let subject = Subject::NewDevice(Box::new(entry));

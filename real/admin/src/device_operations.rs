@@ -2,12 +2,12 @@
 //! a session, and waits for the outcome; the steps are in `device_lifecycle.rs`.
 
 use crate::array::Array;
-use crate::array_creation;
 use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::health::VolumeHealth;
 use crate::new_disk::{self, NewDisk};
 use crate::volumes;
+use crate::{array_creation, cluster};
 use braid_base::DeviceId;
 use braid_control::{ArrayDescription, DeviceReport, DiskEntry, MonitorEntry, ReportedState};
 use braid_session::Session;
@@ -29,6 +29,9 @@ impl Array {
     /// its own. Returns its number and its disk. Errors: `bad-size`, `file-exists`, `disk-in-use`, `not-yet`, `not-up`.
     pub async fn add_device(&self, new: NewDevice, domain: Option<String>) -> Result<(u16, DiskEntry), Failure> {
         check_size(&new)?;
+        if domain.is_some() {
+            cluster::refuse(self.control(), "other failure domains than its machines")?;
+        }
         self.with_host("device add", async |session| {
             let stem = format!("device-{}", session.control().describe().await?.unused_device());
             let disk = prepare(session, new, stem).await?;
@@ -41,6 +44,7 @@ impl Array {
     /// Adds a spare: a disk that fills the slot of the first device that stays out for long.
     pub async fn add_spare(&self, new: NewDevice) -> Result<DiskEntry, Failure> {
         check_size(&new)?;
+        cluster::refuse(self.control(), "spares")?;
         self.with_host("device add", async |session| {
             let disk = prepare(session, new, "spare".to_string()).await?;
             device_lifecycle::add_spare(session, disk.clone()).await?;

@@ -5,7 +5,7 @@ use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::Failure;
 use crate::new_disk::{self, NewDisk};
 use crate::operation_driver::{self, Ended, Questions, Subject};
-use crate::{array_creation, volumes};
+use crate::{array_creation, cluster, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::{ArrayDescription, ControlPlane, DeviceReport, DiskEntry, ReportedState};
@@ -45,6 +45,7 @@ impl Array {
             let control = session.control();
             let description = control.describe().await?;
             let entry = device_lifecycle::find(&description, id)?;
+            cluster::require_here(control, entry)?;
             let previous = entry.path(&control.local().absolute());
             let needed = needed_blocks(&description, id)?;
             if !lose {

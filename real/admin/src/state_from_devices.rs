@@ -4,6 +4,7 @@
 //! Devices are read without serving them, so the array is down, and no disk that was read has a lease of the lost monitor.
 
 use crate::array::Array;
+use crate::cluster;
 use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
 use crate::failure::{EXCHANGED, Failure};
@@ -441,6 +442,7 @@ impl Array {
     /// `other-disk`, `copy-outdated`, `monitor-in-use`, `already-up`, `array-exists`.
     pub async fn recover(&self, options: &RecoverOptions) -> Result<Recovery, Failure> {
         let (control, from) = (self.control(), &options.description_from);
+        cluster::refuse(control, "recovery from its devices")?;
         let folder = control.local();
         let described = match control.describe().await {
             Err(ControlError::NoArray { .. }) if !from.is_empty() => None,

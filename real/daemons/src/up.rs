@@ -402,9 +402,9 @@ impl Array {
                 Err(_) if self.may_be_degraded && populated => self.note(&report),
                 Err(failure) if populated && failure.hint.is_none() => {
                     let dir = shell_word(self.control.place());
-                    let mut hint = format!(
-                        "`braid up --dir {dir} --degraded` starts without it, if the others can serve without it"
-                    );
+                    let up = if self.control.cluster().is_some() { "agent --array" } else { "up --dir" };
+                    let mut hint =
+                        format!("`braid {up} {dir} --degraded` starts without it, if the others can serve without it");
                     if let Kept::Daemon(NodeId::Device(device)) = report.of {
                         let id = device.0;
                         hint += &format!(
