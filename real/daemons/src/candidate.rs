@@ -18,6 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
+/// How long etcd may take to have a leader.
+const CREATE_WAIT: Duration = Duration::from_secs(10);
 /// What the candidate has seen of the history, in the folder of its machine.
 const MARK: &str = "candidate.json";
 
@@ -25,10 +27,14 @@ const MARK: &str = "candidate.json";
 pub async fn create(file: &ClusterFile, description: ArrayDescription) -> Result<(), Failure> {
     let registry = Registry::new(&file.etcd, file.array).map_err(CandidateError::from).map_err(failure)?;
     let head = Head::first(file.machines.values().map(|machine| CandidateId(machine.candidate)).collect());
-    let created = registry.create(&head, &Content::new(description, Generation(0))).await;
-    match created.map_err(CandidateError::from).map_err(failure)? {
-        true => Ok(()),
-        false => Err(Failure::failed("array-exists", format!("etcd has an array {} already", file.array))),
+    let (content, begun) = (Content::new(description, Generation(0)), Instant::now());
+    loop {
+        match registry.create(&head, &content).await {
+            // If it is there, an attempt without an answer has made it: no other array has this number.
+            Ok(_) => return Ok(()),
+            Err(error) if begun.elapsed() > CREATE_WAIT => return Err(failure(error.into())),
+            Err(_) => tokio::time::sleep(HEARTBEAT).await,
+        }
     }
 }
 
