@@ -2,7 +2,7 @@
 //! `core/journal/src/batch_format.rs`. The format number of the store is `FORMAT` in `core/store/src/superblock.rs`. Decoding
 //! trusts nothing: a record that makes no sense counts as damaged.
 
-mod fields;
+pub(crate) mod fields;
 mod intent;
 mod object;
 pub(crate) mod request;

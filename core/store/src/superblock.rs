@@ -5,6 +5,7 @@
 use crate::block::{CHUNK_BLOCKS, SLOT_BYTES};
 use crate::free_slots::spare_slots;
 use crate::journal_format::Record;
+use crate::journal_format::fields::Field;
 use crate::map::ENTRIES_PER_PAGE;
 use crate::{StoreConfig, StoreError};
 use braid_base::checksum::crc32c;
@@ -178,15 +179,7 @@ impl Superblock {
         let superblock = Superblock {
             array: ArrayId(array),
             device,
-            geometry: Geometry {
-                size: from.get_u64_le(),
-                journal_offset: from.get_u64_le(),
-                journal_length: from.get_u64_le(),
-                map_offset: from.get_u64_le(),
-                data_offset: from.get_u64_le(),
-                map_pages: from.get_u32_le(),
-                slots: from.get_u32_le(),
-            },
+            geometry: Geometry::take(&mut from).map_err(|_| StoreError::SuperblockDamaged)?,
             checkpoint: from.get_u64_le(),
             tail_offset: from.get_u64_le(),
             tail_sequence: from.get_u64_le(),
@@ -205,25 +198,19 @@ impl Superblock {
 
     /// Encodes one copy.
     pub(crate) fn encode(&self) -> Bytes {
-        let mut page = AlignedBuffer::zeroed(PAGE);
-        let mut to = &mut page[..];
-        to.put_slice(&MAGIC);
+        let mut to = MAGIC.to_vec();
         to.put_u32_le(format_of(self.level));
         to.put_u16_le(self.device.0);
         to.put_u16_le(0);
         to.put_slice(&self.array.0);
-        to.put_u64_le(self.geometry.size);
-        to.put_u64_le(self.geometry.journal_offset);
-        to.put_u64_le(self.geometry.journal_length);
-        to.put_u64_le(self.geometry.map_offset);
-        to.put_u64_le(self.geometry.data_offset);
-        to.put_u32_le(self.geometry.map_pages);
-        to.put_u32_le(self.geometry.slots);
+        self.geometry.put(&mut to);
         to.put_u64_le(self.checkpoint);
         to.put_u64_le(self.tail_offset);
         to.put_u64_le(self.tail_sequence);
         to.put_u64_le(self.nonce);
         to.put_u64_le(self.disk.0);
+        let mut page = AlignedBuffer::zeroed(PAGE);
+        page[..to.len()].copy_from_slice(&to);
         let checksum = crc32c(&page[..CHECKSUM_AT]);
         page[CHECKSUM_AT..SECTOR].copy_from_slice(&checksum.to_le_bytes());
         page.freeze()

@@ -1,11 +1,12 @@
-//! The encoding of the parts of records: numbers are little-endian, a struct is its fields, an enum is a byte and the fields of its variant,
-//! and a list is its length in four bytes and its items.
+//! The encoding of the parts of records, and of the superblock: numbers are little-endian, a struct is its fields, an enum is a byte and the
+//! fields of its variant, and a list is its length in four bytes and its items.
 
 use super::intent::Home;
 use super::object::MapExtent;
 use super::request::Executed;
 use super::{Decision, ObjectRecord};
 use crate::block::Attribution;
+use crate::superblock::Geometry;
 use braid_base::{
     BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership, ObjectId, Stamp,
     TransactionId, limits,
@@ -21,7 +22,7 @@ use bytes::{Buf, BufMut, Bytes};
 use std::collections::BTreeSet;
 
 /// A part of a record.
-pub(super) trait Field: Sized {
+pub(crate) trait Field: Sized {
     fn put(&self, to: &mut Vec<u8>);
 
     fn take(from: &mut &[u8]) -> Result<Self, DecodeError>;
@@ -52,15 +53,23 @@ macro_rules! numbers {
     )*};
 }
 
+/// Structs of fields. What is decoded must be sound.
 macro_rules! structs {
-    ($($name:ident { $($field:ident),* })*) => {$(
+    ($($name:ident { $($field:ident),* } $(if $is_sound:expr)?;)*) => {$(
         impl Field for $name {
             fn put(&self, to: &mut Vec<u8>) {
                 $(self.$field.put(to);)*
             }
 
             fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
-                Ok($name { $($field: Field::take(from)?),* })
+                let value = $name { $($field: Field::take(from)?),* };
+                $(
+                    let is_sound: fn(&$name) -> bool = $is_sound;
+                    if !is_sound(&value) {
+                        return Err(DecodeError);
+                    }
+                )?
+                Ok(value)
             }
         }
     )*};
@@ -86,9 +95,10 @@ macro_rules! enums {
     )*};
 }
 
+/// Lists and sets.
 macro_rules! lists {
-    ($($item:ty),*) => {$(
-        impl Field for Vec<$item> {
+    ($($list:ty),*) => {$(
+        impl Field for $list {
             fn put(&self, to: &mut Vec<u8>) {
                 to.put_u32_le(self.len() as u32);
                 self.iter().for_each(|item| item.put(to));
@@ -109,20 +119,25 @@ numbers! {
 }
 
 structs! {
-    TransactionId { host, sequence }
-    Stamp { clock, host }
-    Linkage { first, last }
-    Attribution { transaction, stamp, epoch, linkage }
-    Decision { by, participants, object }
-    Member { device, since, member_state }
-    FenceTable { below, except, also }
-    ObjectDescription { object, first, blocks, ordering, redundant, atomicity }
-    MapExtent { start, count }
-    Home { chunk, slot }
-    Executed { name, settled, answer, changes }
-    Change { key, value }
-    Root { first, place }
-    SlotRef { slot, length, checksum }
+    TransactionId { host, sequence };
+    Stamp { clock, host };
+    Linkage { first, last };
+    Attribution { transaction, stamp, epoch, linkage };
+    Decision { by, participants, object };
+    Member { device, since, member_state };
+    FenceTable { below, except, also };
+    // Members are looked up by binary search.
+    Membership { epoch, members, fence } if |it| it.members.is_sorted_by(|one, next| one.device < next.device);
+    BlockRange { start, count } if |range| range.start.checked_add(range.count).is_some();
+    ObjectDescription { object, first, blocks, ordering, redundant, atomicity };
+    ObjectRecord { description, extents } if ObjectRecord::is_sound;
+    MapExtent { start, count };
+    Home { chunk, slot };
+    Executed { name, settled, answer, changes };
+    Change { key, value };
+    Root { first, place };
+    SlotRef { slot, length, checksum };
+    Geometry { size, journal_offset, journal_length, map_offset, data_offset, map_pages, slots };
 }
 
 enums! {
@@ -130,7 +145,10 @@ enums! {
     Atomicity { 0 => Implied, 1 => Consistent }
 }
 
-lists!(u32, BlockRange, Member, MapExtent, Home, Change, Root, (u64, u64), (u64, Bytes));
+lists! {
+    Vec<u32>, Vec<BlockRange>, Vec<Member>, Vec<MapExtent>, Vec<Home>, Vec<Change>, Vec<Root>, Vec<(u64, u64)>,
+    Vec<(u64, Bytes)>, BTreeSet<Generation>
+}
 
 impl<A: Field, B: Field> Field for (A, B) {
     fn put(&self, to: &mut Vec<u8>) {
@@ -157,17 +175,6 @@ impl Field for bool {
     }
 }
 
-impl Field for BlockRange {
-    fn put(&self, to: &mut Vec<u8>) {
-        (self.start, self.count).put(to);
-    }
-
-    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
-        let (start, count): (u64, u64) = Field::take(from)?;
-        start.checked_add(count).map(|_| BlockRange::new(start, count)).ok_or(DecodeError)
-    }
-}
-
 /// The participants of a transaction.
 impl Field for Vec<DeviceId> {
     fn put(&self, to: &mut Vec<u8>) {
@@ -181,17 +188,6 @@ impl Field for Vec<DeviceId> {
             return Err(DecodeError);
         }
         (0..count).map(|_| Field::take(from)).collect()
-    }
-}
-
-impl Field for BTreeSet<Generation> {
-    fn put(&self, to: &mut Vec<u8>) {
-        to.put_u32_le(self.len() as u32);
-        self.iter().for_each(|generation| generation.put(to));
-    }
-
-    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
-        (0..from.try_get_u32_le()?).map(|_| Field::take(from)).collect()
     }
 }
 
@@ -216,35 +212,6 @@ impl Field for MemberState {
             3 => Ok(MemberState::Out),
             _ => Err(DecodeError),
         }
-    }
-}
-
-impl Field for Membership {
-    fn put(&self, to: &mut Vec<u8>) {
-        self.epoch.put(to);
-        self.members.put(to);
-        self.fence.put(to);
-    }
-
-    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
-        let (epoch, members): (Epoch, Vec<Member>) = Field::take(from)?;
-        // Members are looked up by binary search.
-        if !members.is_sorted_by(|one, next| one.device < next.device) {
-            return Err(DecodeError);
-        }
-        Ok(Membership { epoch, members, fence: Field::take(from)? })
-    }
-}
-
-impl Field for ObjectRecord {
-    fn put(&self, to: &mut Vec<u8>) {
-        self.description.put(to);
-        self.extents.put(to);
-    }
-
-    fn take(from: &mut &[u8]) -> Result<Self, DecodeError> {
-        let record = ObjectRecord { description: Field::take(from)?, extents: Field::take(from)? };
-        record.is_sound().then_some(record).ok_or(DecodeError)
     }
 }
 
