@@ -171,23 +171,12 @@ pub struct Counters {
 
 impl Counters {
     pub fn encode(&self) -> Bytes {
-        let mut to = begin();
-        for number in [self.last_inode, self.inodes, self.free, self.allotted, self.next_block] {
-            to.put_u64(number);
-        }
-        to.freeze()
+        encode_numbers(&[self.last_inode, self.inodes, self.free, self.allotted, self.next_block])
     }
 
     pub fn decode(value: &Bytes) -> Result<Counters, Damaged> {
-        let mut from = version(value)?;
-        let counters = Counters {
-            last_inode: from.try_get_u64()?,
-            inodes: from.try_get_u64()?,
-            free: from.try_get_u64()?,
-            allotted: from.try_get_u64()?,
-            next_block: from.try_get_u64()?,
-        };
-        end(from, true, counters)
+        let [last_inode, inodes, free, allotted, next_block] = decode_numbers(value)?;
+        Ok(Counters { last_inode, inodes, free, allotted, next_block })
     }
 }
 
@@ -282,45 +271,37 @@ pub fn decode_entry(key: Key, value: &Bytes) -> Result<DirectoryEntry, Damaged> 
 
 /// The value of an extent; its last block in the file is in its key.
 pub fn encode_extent(extent: FileExtent) -> Bytes {
-    let mut to = begin();
-    to.put_u64(extent.blocks.start);
-    to.put_u64(extent.blocks.count);
-    to.freeze()
+    encode_numbers(&[extent.blocks.start, extent.blocks.count])
 }
 
 pub fn decode_extent(key: Key, value: &Bytes) -> Result<FileExtent, Damaged> {
-    let mut from = version(value)?;
-    let blocks = BlockRange::new(from.try_get_u64()?, from.try_get_u64()?);
-    let at = key.index.checked_add(1).and_then(|end| end.checked_sub(blocks.count)).ok_or(Damaged)?;
-    let is_sound = blocks.count > 0 && blocks.start.checked_add(blocks.count).is_some();
-    end(from, is_sound, FileExtent { at, blocks })
+    let [start, count] = decode_numbers(value)?;
+    start.checked_add(count).ok_or(Damaged)?;
+    Ok(FileExtent { at: first_block(key, count)?, blocks: BlockRange::new(start, count) })
 }
 
 /// The value of a run; its last block is in its key.
 pub fn encode_run(run: BlockRange) -> Bytes {
-    let mut to = begin();
-    to.put_u64(run.count);
-    to.freeze()
+    encode_number(run.count)
 }
 
 pub fn decode_run(key: Key, value: &Bytes) -> Result<BlockRange, Damaged> {
-    let mut from = version(value)?;
-    let count = from.try_get_u64()?;
-    let start = key.index.checked_add(1).and_then(|end| end.checked_sub(count)).ok_or(Damaged)?;
-    end(from, count > 0, BlockRange::new(start, count))
+    let count = decode_number(value)?;
+    Ok(BlockRange::new(first_block(key, count)?, count))
+}
+
+/// The first of so many blocks, of which the last is in the key.
+fn first_block(key: Key, count: u64) -> Result<u64, Damaged> {
+    key.index.checked_add(1).and_then(|end| end.checked_sub(count)).filter(|_| count > 0).ok_or(Damaged)
 }
 
 /// The value of a number.
 pub fn encode_number(number: u64) -> Bytes {
-    let mut to = begin();
-    to.put_u64(number);
-    to.freeze()
+    encode_numbers(&[number])
 }
 
 pub fn decode_number(value: &Bytes) -> Result<u64, Damaged> {
-    let mut from = version(value)?;
-    let number = from.try_get_u64()?;
-    end(from, true, number)
+    decode_numbers(value).map(|[number]| number)
 }
 
 /// The blocks that one shard gives to another one.
@@ -333,13 +314,8 @@ pub struct Transfer {
 
 /// The value of a transfer of free blocks.
 pub fn encode_transfer(transfer: &Transfer) -> Bytes {
-    let mut to = begin();
-    to.put_u64(transfer.number);
-    for run in &transfer.runs {
-        to.put_u64(run.start);
-        to.put_u64(run.count);
-    }
-    to.freeze()
+    let runs = transfer.runs.iter().flat_map(|run| [run.start, run.count]);
+    encode_numbers(&[transfer.number].into_iter().chain(runs).collect::<Vec<_>>())
 }
 
 pub fn decode_transfer(value: &Bytes) -> Result<Transfer, Damaged> {
@@ -356,7 +332,22 @@ pub fn decode_transfer(value: &Bytes) -> Result<Transfer, Damaged> {
 
 /// The value of a mark for reclaim.
 pub fn mark() -> Bytes {
-    begin().freeze()
+    encode_numbers(&[])
+}
+
+/// A value of numbers alone.
+fn encode_numbers(numbers: &[u64]) -> Bytes {
+    let mut to = begin();
+    numbers.iter().for_each(|number| to.put_u64(*number));
+    to.freeze()
+}
+
+fn decode_numbers<const COUNT: usize>(value: &Bytes) -> Result<[u64; COUNT], Damaged> {
+    let (mut from, mut numbers) = (version(value)?, [0; COUNT]);
+    for number in &mut numbers {
+        *number = from.try_get_u64()?;
+    }
+    end(from, true, numbers)
 }
 
 fn begin() -> BytesMut {
