@@ -398,32 +398,14 @@ impl JobRequest {
     }
 }
 
-impl From<VolumeRequest> for HostRequest {
-    fn from(request: VolumeRequest) -> HostRequest {
-        HostRequest::Volume(request)
-    }
+/// Each family is a request by itself.
+macro_rules! families {
+    ($($family:ident($request:ty)),*) => {$(
+        impl From<$request> for HostRequest {
+            fn from(request: $request) -> HostRequest {
+                HostRequest::$family(request)
+            }
+        }
+    )*};
 }
-
-impl From<ObjectsRequest> for HostRequest {
-    fn from(request: ObjectsRequest) -> HostRequest {
-        HostRequest::Objects(request)
-    }
-}
-
-impl From<ArrayRequest> for HostRequest {
-    fn from(request: ArrayRequest) -> HostRequest {
-        HostRequest::Array(request)
-    }
-}
-
-impl From<RangesRequest> for HostRequest {
-    fn from(request: RangesRequest) -> HostRequest {
-        HostRequest::Ranges(request)
-    }
-}
-
-impl From<JobRequest> for HostRequest {
-    fn from(request: JobRequest) -> HostRequest {
-        HostRequest::Job(request)
-    }
-}
+families!(Volume(VolumeRequest), Objects(ObjectsRequest), Array(ArrayRequest), Ranges(RangesRequest), Job(JobRequest));
