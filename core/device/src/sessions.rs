@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The session of one host. Hosts are identified by their generations.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Session {
     /// When its last message came; before that, when the device started.
     last_heard: Time,
@@ -19,19 +19,6 @@ struct Session {
     settled: u64,
     /// Commits that are durable here and not yet confirmed to the host, by sequence.
     confirmed: Vec<u64>,
-}
-
-impl Session {
-    fn new(now: Time, is_recovered: bool) -> Session {
-        Session {
-            last_heard: now,
-            is_recovered,
-            last_served: None,
-            restoring: VecDeque::new(),
-            settled: 0,
-            confirmed: Vec::new(),
-        }
-    }
 }
 
 /// The hosts with a lease at this device: hosts that spoke within the length of a lease, and hosts whose transactions
@@ -64,7 +51,7 @@ impl Sessions {
         if !self.is_known(host) && self.is_full(most) {
             return false;
         }
-        let session = self.live.entry(host).or_insert_with(|| Session::new(now, false));
+        let session = self.live.entry(host).or_insert_with(|| Session { last_heard: now, ..Session::default() });
         self.recovered -= usize::from(std::mem::take(&mut session.is_recovered));
         session.last_heard = now;
         true
@@ -75,7 +62,7 @@ impl Sessions {
     pub fn recover(&mut self, host: Generation, now: Time) {
         if !self.live.contains_key(&host) {
             self.recovered += 1;
-            self.live.insert(host, Session::new(now, true));
+            self.live.insert(host, Session { last_heard: now, is_recovered: true, ..Session::default() });
         }
     }
 

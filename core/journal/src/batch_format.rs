@@ -18,7 +18,7 @@ const MAGIC: [u8; 8] = *b"BraidJnl";
 pub(crate) const HEADER: usize = 64;
 
 /// The header of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
     /// Increases from batch to batch, with gaps.
     pub sequence: u64,
@@ -77,19 +77,12 @@ impl BatchHeader {
             return None;
         }
         let mut from = &bytes[8..];
-        let mut header = BatchHeader {
-            sequence: from.get_u64_le(),
-            previous: from.get_u64_le(),
-            offset: from.get_u64_le(),
-            records: from.get_u32_le(),
-            payload: from.get_u32_le(),
-            begins_snapshot: false,
-            ends_snapshot: false,
-        };
-        let ours = from.get_u32_le() == seal && header.offset == offset as u64;
+        let (sequence, previous, at) = (from.get_u64_le(), from.get_u64_le(), from.get_u64_le());
+        let (records, payload) = (from.get_u32_le(), from.get_u32_le());
+        let ours = from.get_u32_le() == seal && at == offset as u64;
         let flags = from.get_u32_le();
-        header.begins_snapshot = flags & BEGINS_SNAPSHOT != 0;
-        header.ends_snapshot = flags & ENDS_SNAPSHOT != 0;
+        let (begins_snapshot, ends_snapshot) = (flags & BEGINS_SNAPSHOT != 0, flags & ENDS_SNAPSHOT != 0);
+        let header = BatchHeader { sequence, previous, offset: at, records, payload, begins_snapshot, ends_snapshot };
         let room = header.records as u64 + u64::from(header.payload) * BLOCK_BYTES as u64;
         if !ours || room > bytes.len() as u64 || header.len() > bytes.len() || header.previous >= header.sequence
             // No journal lives so long. Later batches need higher sequences.
@@ -108,14 +101,6 @@ impl BatchHeader {
 /// The empty batch at the start of a new journal. `seal` is a random number that all batches of one journal carry, so that other data is
 /// not mistaken for a batch.
 pub fn first_batch(seal: u32) -> AlignedBuffer {
-    let first = BatchHeader {
-        sequence: 1,
-        previous: 0,
-        offset: 0,
-        records: 0,
-        payload: 0,
-        begins_snapshot: true,
-        ends_snapshot: true,
-    };
+    let first = BatchHeader { sequence: 1, begins_snapshot: true, ends_snapshot: true, ..BatchHeader::default() };
     first.encode(seal, &[], first.len())
 }

@@ -48,7 +48,7 @@ use surveys::{Next, Surveys};
 use wanted::HolderId;
 
 /// A host's client of the lock servers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LockClient {
     config: LockClientConfig,
     holders: BTreeMap<HolderId, Holder>,
@@ -70,7 +70,7 @@ pub struct LockClient {
 }
 
 /// Configuration of a client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LockClientConfig {
     pub host: Generation,
     /// All lock servers of the array.
@@ -193,20 +193,7 @@ impl Holder {
 impl LockClient {
     /// A client without locks.
     pub fn new(config: LockClientConfig) -> LockClient {
-        LockClient {
-            config,
-            holders: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            cache: Cache::default(),
-            leaving: BTreeSet::new(),
-            links: BTreeMap::new(),
-            local: LockTable::new(),
-            turns: VecDeque::new(),
-            surveys: Surveys::default(),
-            timers: Timers::default(),
-            events: VecDeque::new(),
-            counters: LockClientCounters::default(),
-        }
+        LockClient { config, ..LockClient::default() }
     }
 
     /// True if the array has lock servers.

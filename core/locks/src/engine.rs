@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The locks of hosts, and of the process that contains the engine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LockEngine {
     settings: Settings,
     of_volumes: bool,
@@ -94,17 +94,7 @@ impl LockEngine {
 
     /// An engine without hosts. See `LockServerConfig` for `of_volumes` and `evict_after`.
     pub fn new(settings: Settings, of_volumes: bool, evict_after: Option<Duration>) -> LockEngine {
-        LockEngine {
-            settings,
-            of_volumes,
-            evict_after,
-            table: LockTable::new(),
-            sessions: BTreeMap::new(),
-            extents: 0,
-            timers: Timers::default(),
-            is_crowded: false,
-            events: VecDeque::new(),
-        }
+        LockEngine { settings, of_volumes, evict_after, ..LockEngine::default() }
     }
 
     /// The next event.

@@ -21,7 +21,7 @@ const _: () = assert!(limits::HOSTS_MAX < limits::FENCED_MAX);
 const PENDING_MAX: usize = limits::FENCED_MAX - limits::HOSTS_MAX;
 
 /// The hosts that a lock server refuses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Fencing {
     monitor: MonitorClient,
     /// Hosts that are to be fenced, and that some device may still serve.
@@ -50,9 +50,7 @@ const DECISIONS_MAX: usize = 64;
 
 impl Fencing {
     pub fn new() -> Fencing {
-        let (pending, fenced) = (BTreeSet::new(), BTreeSet::new());
-        let monitor = MonitorClient::of_lock_server();
-        Fencing { monitor, pending, fenced, rounds: 0, decisions: VecDeque::new(), devices_served: None }
+        Fencing { monitor: MonitorClient::of_lock_server(), ..Fencing::default() }
     }
 
     /// Marks a host as one that has to be fenced.

@@ -43,7 +43,7 @@ const REPORT_AGAIN_AFTER: Duration = Duration::from_millis(20);
 const STARTING: u32 = 10;
 
 /// A node's client of the array's monitor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MonitorClient {
     view: MembershipView,
     /// Whether it adopts memberships at all.
@@ -178,18 +178,7 @@ enum Deadline {
 impl MonitorClient {
     /// The client of a host. `fixed` is the membership of an array without a monitor.
     pub fn of_host(fixed: Option<Membership>) -> MonitorClient {
-        MonitorClient {
-            view: MembershipView::new(fixed),
-            adopts: true,
-            throttle: RecoveryThrottle::default(),
-            level: Level::FIRST,
-            lease: None,
-            pending: Pending::default(),
-            last_report: None,
-            answered: None,
-            timers: Timers::default(),
-            news: None,
-        }
+        MonitorClient { view: MembershipView::new(fixed), adopts: true, ..MonitorClient::default() }
     }
 
     /// The client of a device, which needs leases.
@@ -280,19 +269,9 @@ impl MonitorClient {
             silent = lease.renew(now, settings, &undecided);
         }
         let disk = self.lease.as_ref().and_then(|lease| lease.disk);
-        self.tell(
-            cx,
-            MonitorCommand::Renew {
-                sent: now,
-                silent,
-                disk,
-                bad_slots,
-                failing,
-                undecided,
-                stamps,
-                knows: Level::KNOWN,
-            },
-        );
+        let (sent, knows) = (now, Level::KNOWN);
+        let renewal = MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps, knows };
+        self.tell(cx, renewal);
         for pending in self.pending.changes.values() {
             self.tell(cx, pending.command.clone());
         }

@@ -37,7 +37,7 @@ pub struct DeviceLease {
 }
 
 /// The monitor's state of a device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Device {
     pub last_report: LastReport,
     lease: Option<Lease>,
@@ -101,16 +101,7 @@ struct Lease {
 impl Device {
     /// A device that has not been heard.
     pub fn new(started: Time, settings: &Settings) -> Device {
-        Device {
-            last_report: LastReport::default(),
-            lease: None,
-            suspected: false,
-            refused: false,
-            outages: Outages::none(started, settings),
-            join_refused: None,
-            ahead: None,
-            progress: None,
-        }
+        Device { outages: Outages::none(started, settings), ..Device::default() }
     }
 
     /// True if this request was sent before one that was received shortly ago: the messages were reordered. (A device's clock restarts with
@@ -235,17 +226,12 @@ impl Device {
 
 /// The state of all devices, for display.
 pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Iterator<Item = DeviceLease> + '_ {
-    let shown = move |(device, known): (&DeviceId, &Device)| DeviceLease {
-        outages: known.outages.flapping(now, known.has_lease()).0,
-        stays_out_until: known.outages.flapping(now, known.has_lease()).1,
-        device: *device,
-        heard: known.last_report.heard,
-        epoch: known.last_report.epoch,
-        runs_until: known.lease.map(|lease| lease.until).filter(|until| now < *until),
-        outdated: known.last_report.outdated,
-        ahead: known.ahead.map(|(epoch, _)| epoch),
-        bad_slots: known.last_report.bad_slots,
-        failing: known.last_report.failing,
+    let shown = move |(device, known): (&DeviceId, &Device)| {
+        let LastReport { heard, epoch, outdated, bad_slots, failing, .. } = known.last_report;
+        let (outages, stays_out_until) = known.outages.flapping(now, known.has_lease());
+        let runs_until = known.lease.map(|lease| lease.until).filter(|until| now < *until);
+        let (device, ahead) = (*device, known.ahead.map(|(epoch, _)| epoch));
+        DeviceLease { device, heard, epoch, runs_until, outdated, ahead, bad_slots, failing, outages, stays_out_until }
     };
     devices.iter().map(shown)
 }

@@ -11,7 +11,7 @@ const STEADY: Duration = Duration::from_secs(60);
 const FLAPPING_SHOWN: Duration = Duration::from_secs(600);
 
 /// The outages of a device, and how long it has to stay out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outages {
     /// When it was marked out, and how long it has to stay out from then on.
     taken_out: Time,
@@ -24,7 +24,7 @@ pub(crate) struct Outages {
 
 impl Outages {
     pub fn none(started: Time, settings: &Settings) -> Outages {
-        Outages { taken_out: started, wait: settings.readmission_min, came_back: None, count: 0 }
+        Outages { taken_out: started, wait: settings.readmission_min, ..Outages::default() }
     }
 
     /// The device is marked out. If an operator wished that, it did not go out by itself.

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How often leases are checked.
 const PATROLS_PER_HEARTBEAT: u32 = 4;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
     started: Time,
     /// It has just started, and has neither heard all devices nor waited long enough for them: it grants no lease yet.
@@ -28,18 +28,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub fn new() -> Watch {
-        let zero = Time(0);
-        let (deferred, next_patrol) = (BTreeMap::new(), None);
-        Watch {
-            started: zero,
-            is_new: true,
-            hear_until: zero,
-            deferred,
-            unsure_until: zero,
-            patient_until: zero,
-            next_patrol,
-            last_step: zero,
-        }
+        Watch { is_new: true, ..Watch::default() }
     }
 
     pub fn start(&mut self, now: Time, settings: &Settings) {

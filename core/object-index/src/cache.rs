@@ -10,7 +10,7 @@ use std::ops::Bound;
 const OVERHEAD: usize = 128;
 
 /// The cached leaves, by slot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Cache {
     leaves: BTreeMap<u32, Cached>,
     bytes: usize,
@@ -27,7 +27,7 @@ struct Cached {
 
 impl Cache {
     pub fn new(bytes_max: usize) -> Cache {
-        Cache { leaves: BTreeMap::new(), bytes: 0, bytes_max, hand: 0 }
+        Cache { bytes_max, ..Cache::default() }
     }
 
     /// The leaf in a slot. It is marked as used.

@@ -17,7 +17,7 @@ pub struct Wanted {
 }
 
 /// The leaves of an object index.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Leaves {
     pub cache: Cache,
     /// Slots whose leaf can't be read, or is damaged.
@@ -33,15 +33,7 @@ pub(crate) struct Leaves {
 
 impl Leaves {
     pub fn new(cache_bytes: usize) -> Leaves {
-        Leaves {
-            cache: Cache::new(cache_bytes),
-            damaged: BTreeSet::new(),
-            reading: BTreeMap::new(),
-            wanted: Vec::new(),
-            read: 0,
-            written: 0,
-            found_damaged: 0,
-        }
+        Leaves { cache: Cache::new(cache_bytes), ..Leaves::default() }
     }
 
     /// The leaves that lookups lacked since the last call.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A set of small numbers. It finds the next member in a few steps, whatever its size.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Bits {
     /// The lowest level has a bit for each number; each level above has a bit for each word of the level below that is not empty, up to a
     /// single word.
@@ -71,7 +71,7 @@ impl Bits {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     free: Bits,
     total: u32,
@@ -126,17 +126,7 @@ impl Slots {
         }
         let mut free = Bits::new(total);
         (0..frontier).filter(|slot| !taken.contains(*slot)).for_each(|slot| free.insert(slot));
-        Some(Slots {
-            free,
-            total,
-            frontier,
-            cursor: 0,
-            releasing: BTreeSet::new(),
-            released: Vec::new(),
-            is_reserving: false,
-            is_refused: false,
-            is_merging_wanted: false,
-        })
+        Some(Slots { free, total, frontier, ..Slots::default() })
     }
 
     /// Takes a free slot; if possible, the neighbour of the slot taken before.

@@ -15,7 +15,7 @@ use braid_wire::{Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
 use std::collections::BTreeMap;
 
 /// The transactions of a device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     transactions: Transactions,
     orphans: RoundRobin,
@@ -36,13 +36,7 @@ pub(super) struct Ended {
 impl Ledger {
     /// An empty ledger for at most `most` transactions; recovered ones may exceed that.
     pub fn new(most: usize) -> Ledger {
-        Ledger {
-            transactions: Transactions::new(most),
-            orphans: RoundRobin::default(),
-            suspects: Suspects::default(),
-            ended: Vec::new(),
-            undecided_for: BTreeMap::new(),
-        }
+        Ledger { transactions: Transactions::new(most), ..Ledger::default() }
     }
 
     /// All transactions, for inspection.

@@ -150,7 +150,7 @@ impl State {
 }
 
 /// The transactions of a device. An undecided transaction *claims* its blocks: later requests on them wait.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Transactions {
     most: usize,
     by_id: BTreeMap<TransactionId, Transaction>,
@@ -164,8 +164,7 @@ pub struct Transactions {
 impl Transactions {
     /// An empty table for at most `most` transactions; recovered ones may exceed that.
     pub fn new(most: usize) -> Transactions {
-        let (by_id, of_hosts, claims) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Transactions { most, by_id, of_hosts, claims, released: false }
+        Transactions { most, ..Transactions::default() }
     }
 
     /// True if no further transaction of this host is accepted. A host has at most as many as are left: so one host takes half of the table
