@@ -30,9 +30,4 @@ impl Contents {
             None => Ok(None),
         }
     }
-
-    /// The number of slots in use on the disk.
-    pub fn used_slots(&self) -> u64 {
-        (self.index.leaves() + self.index.nodes_on_disk()) as u64
-    }
 }

@@ -9,7 +9,8 @@
 
 use crate::contents::Contents;
 use crate::leaf::{ENTRY, HEADER};
-use crate::table::Table;
+use crate::object_index::ObjectIndex;
+use crate::table::{Table, Tables};
 use crate::types::Growth;
 use braid_objects::{Change, Key, Obstacle};
 use std::ops::Add;
@@ -33,46 +34,49 @@ struct Merge {
     rounds: u64,
 }
 
-impl Contents {
+impl ObjectIndex {
     /// How much these changes may make the leaves grow. The size of the old values counts only if it is known without the disk.
     pub fn growth_of<'a>(&self, changes: impl IntoIterator<Item = &'a Change>) -> Growth {
-        let growth = |change: &Change| self.growth_by(change, self.known_len(change.key));
+        let contents = &self.contents;
+        let growth = |change: &Change| contents.growth_by(change, contents.known_len(change.key));
         changes.into_iter().map(growth).fold(Growth::default(), Growth::add)
     }
 
-    /// Like [`Contents::growth_of`], exact to the byte: for use when room is scarce.
+    /// Like [`ObjectIndex::growth_of`], exact to the byte: for use when room is scarce.
     pub fn exact_growth_of<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) -> Result<Growth, Obstacle> {
         let mut growth = Growth::default();
         for change in changes {
-            let known = match self.known_len(change.key) {
+            let known = match self.contents.known_len(change.key) {
                 Some(known) => Some(known),
-                None => match self.get(change.key) {
+                None => match self.contents.get(change.key) {
                     Err(Obstacle::NotHere) => return Err(Obstacle::NotHere),
                     Err(Obstacle::Lost) => None,
                     Ok(value) => Some(value.map_or(0, |value| ENTRY + value.len())),
                 },
             };
-            growth = growth + self.growth_by(change, known);
+            growth = growth + self.contents.growth_by(change, known);
         }
         Ok(growth)
     }
 
-    /// The worst-case needs of merging all changes so far, and `changes` more that make the leaves grow by `more`, while a round under
-    /// way has `held` slots. Frozen changes are merged first.
-    pub fn needs(&self, changes: usize, more: Growth, held: u64) -> Needs {
-        let (used, nodes) = (self.used_slots(), self.index.nodes_on_disk() as u64);
-        let pending = self.tables.active.len() + changes;
-        if used == 0 && pending + self.tables.frozen.len() == 0 {
+    /// The worst-case needs of merging all changes so far, and `changes` more that make the leaves grow by `more`. Frozen changes are
+    /// merged first.
+    pub fn needs(&self, changes: usize, more: Growth) -> Needs {
+        let Contents { settings, tables: Tables { active, frozen, .. }, index, .. } = &self.contents;
+        let (used, nodes) = (self.used_slots(), index.nodes_on_disk() as u64);
+        let pending = active.len() + changes;
+        if used == 0 && pending + frozen.len() == 0 {
             return Needs::default();
         }
-        let there = self.index.leaves() as u64;
-        let first = self.merge_of(self.tables.frozen.len() as u64, self.tables.frozen.growth, there);
-        let then = self.merge_of(pending as u64, self.tables.active.growth + more, there + first.leaves);
+        let there = index.leaves() as u64;
+        let first = self.contents.merge_of(frozen.len() as u64, frozen.growth, there);
+        let then = self.contents.merge_of(pending as u64, active.growth + more, there + first.leaves);
         let leaves = first.leaves + then.leaves;
         // Twice, because there may be two merges.
-        let split = 2 * leaves.min(self.index.len() as u64) + 2 * leaves / self.settings.node_leaves as u64 + 2;
+        let split = 2 * leaves.min(index.len() as u64) + 2 * leaves / settings.node_leaves as u64 + 2;
         let new_nodes = if leaves == 0 { 0 } else { split };
-        let most = u64::from(self.settings.round_slots) + leaves + new_nodes;
+        let held = self.round.as_ref().map_or(0, |round| round.held());
+        let most = u64::from(settings.round_slots) + leaves + new_nodes;
         Needs {
             free: most.saturating_sub(held),
             slots: used + most,
@@ -84,17 +88,20 @@ impl Contents {
     /// The slots in use when all changes so far are merged, estimated by their bytes. The worst case, in which each change splits a leaf
     /// of its own, takes many more.
     pub fn estimated_slots(&self) -> u64 {
-        let payload = (self.settings.leaf_bytes - HEADER) as u64;
-        let bytes = self.tables.frozen.growth.bytes + self.tables.active.growth.bytes;
+        let Contents { settings, tables: Tables { active, frozen, .. }, .. } = &self.contents;
+        let payload = (settings.leaf_bytes - HEADER) as u64;
+        let bytes = frozen.growth.bytes + active.growth.bytes;
         self.used_slots() + (2 * bytes).div_ceil(payload)
     }
 
     /// True if less may be needed once all changes so far are merged: the worst case is reserved for them, and some may remove values.
     pub fn may_need_less(&self) -> bool {
         let may = |table: &Table| table.shrinks || !table.growth.is_none();
-        may(&self.tables.active) || may(&self.tables.frozen)
+        may(&self.contents.tables.active) || may(&self.contents.tables.frozen)
     }
+}
 
+impl Contents {
     /// The worst-case needs of one merge of `changes` changes into `there` leaves.
     fn merge_of(&self, changes: u64, growth: Growth, there: u64) -> Merge {
         if changes == 0 {

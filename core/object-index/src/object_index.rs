@@ -4,10 +4,9 @@ use crate::contents::Contents;
 use crate::index::Index;
 use crate::leaves::{Leaves, Wanted};
 use crate::merge::{Installed, Round, Step};
-use crate::merge_needs::Needs;
 use crate::negative_cache::NegativeCache;
 use crate::table::Tables;
-use crate::types::{Growth, ROUND_SLOTS_MIN, Root, Settings, SlotRef, Statistics};
+use crate::types::{ROUND_SLOTS_MIN, Root, Settings, SlotRef, Statistics};
 use braid_objects::{Change, Key, Known, Obstacle, View};
 use bytes::Bytes;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
@@ -133,32 +132,6 @@ impl ObjectIndex {
         self.contents.leaves.on_read(slot, bytes, &self.contents.index)
     }
 
-    /// How much these changes may make the leaves grow. The size of the old values counts only if it is known without the disk.
-    pub fn growth_of<'a>(&self, changes: impl IntoIterator<Item = &'a Change>) -> Growth {
-        self.contents.growth_of(changes)
-    }
-
-    /// Like [`ObjectIndex::growth_of`], exact to the byte: for use when room is scarce.
-    pub fn exact_growth_of<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) -> Result<Growth, Obstacle> {
-        self.contents.exact_growth_of(changes)
-    }
-
-    /// The worst-case needs of merging all changes so far, and `changes` more that make the leaves grow by `more`. Frozen changes are
-    /// merged first.
-    pub fn needs(&self, changes: usize, more: Growth) -> Needs {
-        self.contents.needs(changes, more, self.round.as_ref().map_or(0, |round| round.held()))
-    }
-
-    /// True if less may be needed once all changes so far are merged: the worst case is reserved for them, and some may remove values.
-    pub fn may_need_less(&self) -> bool {
-        self.contents.may_need_less()
-    }
-
-    /// The slots in use when all changes so far are merged, estimated by their bytes.
-    pub fn estimated_slots(&self) -> u64 {
-        self.contents.estimated_slots()
-    }
-
     /// The index nodes of all installed rounds.
     pub fn roots(&self) -> Vec<Root> {
         self.contents.index.roots()
@@ -171,7 +144,7 @@ impl ObjectIndex {
 
     /// The number of slots in use on the disk.
     pub fn used_slots(&self) -> u64 {
-        self.contents.used_slots()
+        (self.contents.index.leaves() + self.contents.index.nodes_on_disk()) as u64
     }
 
     /// All slots in use, those of a round under way included. For opening, and for tests.
