@@ -36,7 +36,7 @@ impl Tasks {
         }
         let ticket = ctx.links.take_sequence();
         // Once the task is over, the settled mark makes the device drop late copies of it.
-        ctx.links.begin(device, ticket);
+        ctx.links.of(device).begin(ticket);
         let (since, resend) = (ctx.now.time, ctx.settings.resend());
         self.pending.insert(ticket, PendingTask { op, device, task, since, resend });
         self.send(ctx, ticket);
@@ -100,7 +100,7 @@ impl Tasks {
     fn end(&mut self, links: &mut Links, ticket: u64) -> PendingTask {
         let task = self.pending.remove(&ticket).expect("it is pending");
         self.timers.cancel(ticket);
-        links.settle_read(task.device, ticket);
+        links.of(task.device).settle_read(ticket);
         task
     }
 

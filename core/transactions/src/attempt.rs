@@ -66,7 +66,7 @@ impl Coordinator {
             if insists || !share.prewrites.is_empty() {
                 participants.insert(device);
             }
-            ctx.links.begin(device, sequence);
+            ctx.links.of(device).begin(sequence);
         }
         // Allocation is read without a lock: each answer concerns one device, and is true when it is given.
         let locks = volume.ordering.needs_lock_server() && work.want() != Want::Allocation;

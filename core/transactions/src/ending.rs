@@ -28,7 +28,7 @@ impl Coordinator {
         unconfirmed.remove(&device);
         let all_know = unconfirmed.is_empty();
         // Each device may forget an abort by itself, but a commit only when all devices have it.
-        ctx.links.settle(device, id.sequence);
+        ctx.links.of(device).settle(id.sequence);
         if all_know {
             self.end_aborted(ctx, id.sequence);
         }
@@ -170,7 +170,7 @@ impl Coordinator {
             return if retracts { self.resolve_own(ctx, sequence) } else { self.end_aborted(ctx, sequence) };
         }
         for device in transaction.asked.difference(&unconfirmed) {
-            ctx.links.settle(*device, sequence);
+            ctx.links.of(*device).settle(sequence);
         }
         self.counters.aborted += 1;
         transaction.phase = Phase::Aborting { unconfirmed, since: ctx.now.time, retracts };

@@ -58,7 +58,7 @@ impl Coordinator {
         let gone: Vec<_> =
             transaction.asked.iter().copied().filter(|device| !transaction.is_still_there(ctx.view, *device)).collect();
         for device in &gone {
-            ctx.links.forget(*device, sequence);
+            ctx.links.of(*device).forget(sequence);
         }
         let counting: BTreeSet<_> =
             transaction.asked.iter().copied().filter(|device| transaction.counts(ctx.view, *device)).collect();

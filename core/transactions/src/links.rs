@@ -9,7 +9,8 @@
 //! | `link` | one device: messages that ride on the next request, the settled mark, and when the device was last heard |
 //! | `request_window` | requests for objects that one device has not answered, and abandoned ones |
 //!
-//! No other module sees a single link: other parts call methods of `Links`, and name the device.
+//! Other parts see a single link only to note what becomes of transactions and tasks: for all else they call methods of `Links`, and name
+//! the device.
 
 mod link;
 mod request_window;
@@ -118,8 +119,8 @@ impl Links {
         self.by_device.keys().copied()
     }
 
-    /// The link to a device that is still needed.
-    fn of(&mut self, device: DeviceId) -> &mut Link {
+    /// The link to a device that is still needed, to note what becomes of transactions and tasks.
+    pub fn of(&mut self, device: DeviceId) -> &mut Link {
         self.by_device.get_mut(&device).expect("links stay while anything needs them")
     }
 
@@ -196,26 +197,6 @@ impl Links {
         self.timers.set(LinkTimer::Heartbeat(device), ctx.now.time.after(heartbeat));
     }
 
-    /// A device takes part in this transaction or task.
-    pub fn begin(&mut self, device: DeviceId, sequence: u64) {
-        self.of(device).begin(sequence);
-    }
-
-    /// A transaction or task is over, and the device may hold something of it.
-    pub fn settle(&mut self, device: DeviceId, sequence: u64) {
-        self.of(device).settle(sequence);
-    }
-
-    /// A transaction or task is over, and left nothing on the device.
-    pub fn settle_read(&mut self, device: DeviceId, sequence: u64) {
-        self.of(device).settle_read(sequence);
-    }
-
-    /// The device was out: it is told nothing of this transaction, and no answer of it is expected.
-    pub fn forget(&mut self, device: DeviceId, sequence: u64) {
-        self.of(device).forget(sequence);
-    }
-
     /// True if a request for objects that begins now can name all abandoned requests to this device.
     pub fn may_begin_request(&self, device: DeviceId) -> bool {
         self.by_device.get(&device).is_some_and(|link| link.window.may_begin())
@@ -272,11 +253,6 @@ impl Links {
             link.requeue_unconfirmed(now, wait);
         }
         has_any
-    }
-
-    /// A device has confirmed a commit.
-    pub fn confirmed(&mut self, device: DeviceId, sequence: u64) {
-        self.of(device).confirmed(sequence);
     }
 
     /// Queues a commit once more, for a request that goes to the device at once: the device may have lost the commit in

@@ -192,43 +192,35 @@ impl Transaction {
     }
 
     /// The request of the present phase to one device.
-    pub(crate) fn command(&self, id: TransactionId, device: DeviceId) -> Command {
+    pub(crate) fn command(&self, transaction: TransactionId, device: DeviceId) -> Command {
         let (volume, stamp) = (&self.volume, self.stamp);
         let (object, ordering) = (volume.id.object(), volume.ordering);
+        let participants = || self.participants.iter().copied().collect();
         match &self.phase {
             Phase::Reading { .. } if self.participants.contains(&device) && self.announces() => {
                 let share = share_of(&self.work, volume, device);
                 let insists = !self.work.writes();
                 let prewrites = if insists { share.reads.clone() } else { share.prewrites.clone() };
-                Command::Prewrite { transaction: id, stamp, object, ordering, prewrites, reads: share.reads.clone() }
+                Command::Prewrite { transaction, stamp, object, ordering, prewrites, reads: share.reads.clone() }
             }
             Phase::Reading { .. } => {
                 let (extents, want) = (share_of(&self.work, volume, device).reads.clone(), self.work.want());
-                Command::Read { transaction: id, stamp, object, ordering, extents, want }
+                Command::Read { transaction, stamp, object, ordering, extents, want }
             }
-            Phase::Executing { columns, .. } => Command::Execute {
-                transaction: id,
-                stamp,
-                object,
-                ordering,
-                participants: self.participants.iter().copied().collect(),
-                linkage: self.work.linkage(),
-                column: Box::new(columns[&device].clone()),
-            },
-            Phase::Writing { pieces, .. } => Command::Write {
-                transaction: id,
-                stamp,
-                object,
-                ordering,
-                participants: self.participants.iter().copied().collect(),
-                linkage: self.work.linkage(),
-                mode: self.mode(),
-                pieces: pieces[&device].clone(),
-            },
-            Phase::Aborting { retracts: true, .. } => Command::Retract { transaction: id, stamp },
+            Phase::Executing { columns, .. } => {
+                let (participants, linkage) = (participants(), self.work.linkage());
+                let column = Box::new(columns[&device].clone());
+                Command::Execute { transaction, stamp, object, ordering, participants, linkage, column }
+            }
+            Phase::Writing { pieces, .. } => {
+                let (participants, linkage) = (participants(), self.work.linkage());
+                let (mode, pieces) = (self.mode(), pieces[&device].clone());
+                Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces }
+            }
+            Phase::Aborting { retracts: true, .. } => Command::Retract { transaction, stamp },
             Phase::Aborting { .. } => {
                 let outcome = if self.may_be_interrupted() { Outcome::Interrupted } else { Outcome::Abort };
-                Command::Decide { transaction: id, stamp, outcome }
+                Command::Decide { transaction, stamp, outcome }
             }
             Phase::Committed { .. } | Phase::Locking | Phase::Resolving => {
                 unreachable!("no phase with requests of its own")
@@ -282,9 +274,9 @@ impl Transaction {
         let locks = self.locks_what_it_reads();
         for device in devices {
             if locks || self.participants.contains(device) {
-                links.settle(*device, sequence);
+                links.of(*device).settle(sequence);
             } else {
-                links.settle_read(*device, sequence);
+                links.of(*device).settle_read(sequence);
             }
         }
     }

@@ -145,7 +145,7 @@ impl Transactions {
 
     /// A commit of this host is durable on a device.
     pub fn on_confirmed(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
-        ctx.links.confirmed(device, sequence);
+        ctx.links.of(device).confirmed(sequence);
         let Some(transaction) = self.open.get_mut(&sequence) else { return };
         if let Phase::Committed { unconfirmed } = &mut transaction.phase {
             unconfirmed.remove(&device);

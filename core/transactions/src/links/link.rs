@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Link {
+pub struct Link {
     /// Commits that the device has not been told of.
     queued: BTreeSet<u64>,
     /// Commits that the device was told of and has not confirmed, and when it was told.
@@ -37,12 +37,12 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// The device takes part in this transaction.
+    /// The device takes part in this transaction or task.
     pub fn begin(&mut self, sequence: u64) {
         self.unsettled.insert(sequence);
     }
 
-    /// This transaction or request is over, and the device may hold something of it.
+    /// This transaction, task or request is over, and the device may hold something of it.
     pub fn settle(&mut self, sequence: u64) {
         if self.is_ended(sequence) {
             self.keeps = true;
@@ -52,7 +52,7 @@ impl Link {
         }
     }
 
-    /// This transaction or request is over, and left nothing on the device.
+    /// This transaction, task or request is over, and left nothing on the device.
     pub fn settle_read(&mut self, sequence: u64) {
         self.is_ended(sequence);
     }
@@ -62,22 +62,22 @@ impl Link {
     }
 
     /// The device is to be told of this commit.
-    pub fn queue_commit(&mut self, sequence: u64) {
+    pub(super) fn queue_commit(&mut self, sequence: u64) {
         self.queued.insert(sequence);
     }
 
     /// True if the device has yet to be told of this commit.
-    pub fn has_queued(&self, sequence: u64) -> bool {
+    pub(super) fn has_queued(&self, sequence: u64) -> bool {
         self.queued.contains(&sequence)
     }
 
     /// True if any commit is queued.
-    pub fn has_any_queued(&self) -> bool {
+    pub(super) fn has_any_queued(&self) -> bool {
         !self.queued.is_empty()
     }
 
     /// True if there are commits that the device has not confirmed.
-    pub fn has_unconfirmed(&self) -> bool {
+    pub(super) fn has_unconfirmed(&self) -> bool {
         !self.queued.is_empty() || !self.told.is_empty()
     }
 
@@ -94,7 +94,7 @@ impl Link {
     }
 
     /// Queues again the commits that the device has not confirmed for `wait`.
-    pub fn requeue_unconfirmed(&mut self, now: Time, wait: Duration) {
+    pub(super) fn requeue_unconfirmed(&mut self, now: Time, wait: Duration) {
         let stale = |told: &Time| now.since(*told) >= wait;
         let again: Vec<_> = self.told.iter().filter(|(_, told)| stale(told)).map(|(sequence, _)| *sequence).collect();
         for sequence in again {
@@ -105,7 +105,14 @@ impl Link {
 
     /// Makes a request of a command, with everything that rides on it. `next`: the sequence of the host's next
     /// transaction.
-    pub fn request(&mut self, now: Time, host: Generation, epoch: Epoch, next: u64, command: Command) -> Message {
+    pub(super) fn request(
+        &mut self,
+        now: Time,
+        host: Generation,
+        epoch: Epoch,
+        next: u64,
+        command: Command,
+    ) -> Message {
         let mut commits = Vec::new();
         while commits.len() < limits::COMMITS_PER_REQUEST_MAX
             && let Some(sequence) = self.queued.pop_first()
