@@ -220,7 +220,6 @@ impl Host {
                     self.heal(now, out, |healing, ctx| healing.on_volume_dropped(ctx, volume));
                 }
             }
-            HostRequest::Array(ArrayRequest::Fence { below, except }) => self.start_fence(now, op, below, except, out),
             HostRequest::Job(JobRequest::Scrub { volume, stripes, repair, recompute }) => {
                 self.heal(now, out, |healing, ctx| healing.scrub(ctx, op, volume, stripes, (repair, recompute)));
             }
@@ -232,13 +231,12 @@ impl Host {
                 self.heal(now, out, |healing, ctx| healing.stop_migrating(ctx, volume));
                 out.reply(op, Ok(HostSuccess::Done));
             }
-            HostRequest::Array(ArrayRequest::Administer { request }) => {
-                self.start_administration(now, op, request, out)
-            }
-            HostRequest::Array(ArrayRequest::Ownership { file_system, request }) => {
-                self.start_ownership(now, op, (file_system, request), out);
-            }
-            HostRequest::Array(ArrayRequest::Membership) => self.start_inquiry(now, op, out),
+            HostRequest::Array(
+                request @ (ArrayRequest::Fence { .. }
+                | ArrayRequest::Administer { .. }
+                | ArrayRequest::Ownership { .. }
+                | ArrayRequest::Membership),
+            ) => self.ask_monitor(now, op, request, out),
             HostRequest::Objects(ObjectsRequest::Execute { device, request, patience }) => {
                 self.start_objects(now, op, device, RequestContent::Commands(request), patience, out);
             }

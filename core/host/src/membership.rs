@@ -1,11 +1,11 @@
 //! The host's view of the membership, and its reaction to changes (`docs/membership.md`).
 
 use crate::host::Host;
-use braid_base::{DeviceId, FileSystemId, Generation, MemberState, Membership, Now};
-use braid_machine::{HostEffects, HostError, HostSuccess, OpId};
+use braid_base::{DeviceId, MemberState, Membership, Now};
+use braid_machine::{ArrayRequest, HostEffects, HostError, HostSuccess, OpId};
 use braid_membership::client::{Ctx, Event, FenceRequest, MembershipView, Persistence, Report};
 use braid_transactions::Coordinator;
-use braid_wire::{Administration, MonitorAnswer, OwnershipRefused, OwnershipRequest};
+use braid_wire::{MonitorAnswer, OwnershipRefused};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -57,58 +57,26 @@ impl Host {
         }
     }
 
-    /// A front end asks to fence hosts.
-    pub(crate) fn start_fence(
-        &mut self,
-        now: Now,
-        op: OpId,
-        below: Generation,
-        except: Vec<Generation>,
-        out: &mut HostEffects,
-    ) {
+    /// A front end asks something of the monitor: a fence, a change of its record, the ownership of a file system, or the membership.
+    pub(crate) fn ask_monitor(&mut self, now: Now, op: OpId, request: ArrayRequest, out: &mut HostEffects) {
         if !self.monitor.has_monitor() {
             return out.reply(op, Err(HostError::NoMonitor));
         }
-        let (ticket, request) = (self.links.take_sequence(), FenceRequest { below, except, also: Vec::new() });
-        let cx = &mut Ctx { now, settings: &self.config.settings, out };
-        self.monitor.fence(cx, ticket, op, request, Persistence::UntilExpired);
-    }
-
-    /// A front end asks to change the monitor's record.
-    pub(crate) fn start_administration(&mut self, now: Now, op: OpId, request: Administration, out: &mut HostEffects) {
-        if !self.monitor.has_monitor() {
-            return out.reply(op, Err(HostError::NoMonitor));
-        }
-        let ticket = self.links.take_sequence();
-        self.monitor.administer(&mut Ctx { now, settings: &self.config.settings, out }, ticket, op, request);
-    }
-
-    /// A front end asks for the ownership of a file system, for itself or to know it.
-    pub(crate) fn start_ownership(
-        &mut self,
-        now: Now,
-        op: OpId,
-        (file_system, request): (FileSystemId, OwnershipRequest),
-        out: &mut HostEffects,
-    ) {
-        if !self.monitor.has_monitor() {
-            return out.reply(op, Err(HostError::NoMonitor));
-        }
-        if self.is_fenced() {
+        if self.is_fenced() && matches!(request, ArrayRequest::Ownership { .. }) {
             return out.reply(op, Err(HostError::Fenced));
         }
         let ticket = self.links.take_sequence();
         let cx = &mut Ctx { now, settings: &self.config.settings, out };
-        self.monitor.own(cx, ticket, op, file_system, request);
-    }
-
-    /// A front end asks for the membership.
-    pub(crate) fn start_inquiry(&mut self, now: Now, op: OpId, out: &mut HostEffects) {
-        if !self.monitor.has_monitor() {
-            return out.reply(op, Err(HostError::NoMonitor));
+        match request {
+            ArrayRequest::Fence { below, except } => {
+                let request = FenceRequest { below, except, also: Vec::new() };
+                self.monitor.fence(cx, ticket, op, request, Persistence::UntilExpired);
+            }
+            ArrayRequest::Administer { request } => self.monitor.administer(cx, ticket, op, request),
+            ArrayRequest::Ownership { file_system, request } => self.monitor.own(cx, ticket, op, file_system, request),
+            ArrayRequest::Membership => self.monitor.inquire(cx, ticket, op),
+            other => unreachable!("it is not for the monitor: {other:?}"),
         }
-        let ticket = self.links.take_sequence();
-        self.monitor.inquire(&mut Ctx { now, settings: &self.config.settings, out }, ticket, op);
     }
 
     pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut HostEffects) {
