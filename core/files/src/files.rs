@@ -8,10 +8,9 @@ use crate::metadata_link::{Asker, MetadataLink};
 use crate::operations::{Operations, Parts};
 use crate::packer::Packer;
 use crate::progress::Progress;
-use crate::range_locks::{DATA, EXISTENCE, RangeLocks};
-use crate::volume_io::{IoOwner, IoResult, VolumeIo};
+use crate::range_locks::RangeLocks;
+use crate::volume_io::VolumeIo;
 use braid_base::{BLOCK_BYTES, FileSystemId, Now, ShardId, Time};
-use braid_locks::client::{Event, Part as LockPart};
 use braid_machine::Part;
 use braid_wire::FileReply;
 
@@ -72,35 +71,6 @@ impl Files {
             Asker::CalledBack => self.allotment.on_given_back(&reply, &mut self.progress),
             Asker::GiveBack | Asker::Farewell => unreachable!("they are asked while the file system is unmounted"),
         }
-    }
-
-    /// An event of a lock. False if a lock that was held is lost.
-    pub fn on_lock(
-        &mut self,
-        now: Now,
-        link: &mut MetadataLink,
-        locks: &mut RangeLocks,
-        part: LockPart,
-        event: Event,
-    ) -> bool {
-        match part {
-            DATA => self.inodes.on_lock(now, locks, link, event),
-            EXISTENCE => self.handles.on_lock(event),
-            _ => unreachable!("locks of other parts"),
-        }
-    }
-
-    /// A hostread or hostwrite has ended.
-    pub fn on_io(
-        &mut self,
-        now: Now,
-        link: &mut MetadataLink,
-        locks: &mut RangeLocks,
-        owner: IoOwner,
-        result: IoResult,
-    ) {
-        let (operations, mut parts) = self.lend(now, link, locks);
-        operations.on_io(&mut parts, owner, result);
     }
 
     /// Goes on with the operations for which parts have something. False if there are none.

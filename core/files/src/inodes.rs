@@ -52,7 +52,7 @@ pub struct Inodes {
     progress: Vec<Progress>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Inode {
     data_lock: DataLock,
     is_revoked: bool,
@@ -70,15 +70,14 @@ struct Inode {
 }
 
 /// What the front end's cache has of an inode. It has something only while the data lock is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Kept {
+    #[default]
     Nothing,
     /// Bytes, or the size.
     Given,
     /// It is dropping all. `is_given_more`: it was given something meanwhile, so that it has to drop that, too.
-    Dropping {
-        is_given_more: bool,
-    },
+    Dropping { is_given_more: bool },
 }
 
 /// The time of the last write, as far as the server does not know it.
@@ -92,8 +91,9 @@ struct Publication {
     next: Vec<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum DataLock {
+    #[default]
     Free,
     Asked(LockMode),
     Held(LockMode),
@@ -276,20 +276,16 @@ impl Inodes {
         false
     }
 
-    /// Whether files of this host are open.
-    pub fn set_open(
-        &mut self,
-        now: Now,
-        locks: &mut RangeLocks,
-        link: &mut MetadataLink,
-        inode: InodeId,
-        is_open: bool,
-    ) {
-        if is_open {
-            self.maps += 1;
-            let map_number = self.maps;
-            self.by_id.entry(inode).or_insert_with(|| Inode::new(map_number)).is_open = true;
-        } else if let Some(known) = self.by_id.get_mut(&inode) {
+    /// A file of this host is open.
+    pub fn set_open(&mut self, inode: InodeId) {
+        self.maps += 1;
+        let map_number = self.maps;
+        self.by_id.entry(inode).or_insert_with(|| Inode::new(map_number)).is_open = true;
+    }
+
+    /// No file of this host is open any more.
+    pub fn set_closed(&mut self, now: Now, locks: &mut RangeLocks, link: &mut MetadataLink, inode: InodeId) {
+        if let Some(known) = self.by_id.get_mut(&inode) {
             known.is_open = false;
             self.advance(now, locks, link, inode);
         }
@@ -610,18 +606,7 @@ impl Inodes {
 
 impl Inode {
     fn new(map_number: u64) -> Inode {
-        Inode {
-            data_lock: DataLock::Free,
-            is_revoked: false,
-            is_open: false,
-            queue: VecDeque::new(),
-            admitted: 0,
-            map: BlockMap::default(),
-            map_number,
-            pages: BTreeMap::new(),
-            mtime: Publication::default(),
-            kept: Kept::Nothing,
-        }
+        Inode { map_number, ..Inode::default() }
     }
 
     /// Sends the time of the last write, if it is not sent already.

@@ -51,7 +51,7 @@ pub enum Heard {
     Nothing,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MetadataLink {
     host: Generation,
     settings: Settings,
@@ -98,19 +98,7 @@ enum LinkTimer {
 
 impl MetadataLink {
     pub fn new(host: Generation, settings: Settings) -> MetadataLink {
-        MetadataLink {
-            host,
-            settings,
-            next: 1,
-            pending: BTreeMap::new(),
-            waiting: VecDeque::new(),
-            over: Vec::new(),
-            keeps: false,
-            server: Server::default(),
-            confirmed: None,
-            timers: Timers::default(),
-            outbox: Vec::new(),
-        }
+        MetadataLink { host, settings, next: 1, ..MetadataLink::default() }
     }
 
     /// Sends a command until it is answered.

@@ -12,7 +12,7 @@ use braid_machine::HostError;
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Packer {
     /// The most blocks in a batch.
     batch_blocks: u64,
@@ -45,14 +45,7 @@ struct Batch {
 impl Packer {
     pub fn new(stripe_blocks: u64) -> Packer {
         let most = (limits::TRANSACTION_BYTES_MAX / BLOCK_BYTES) as u64;
-        Packer {
-            batch_blocks: stripe_blocks.clamp(1, most),
-            waiting: VecDeque::new(),
-            batches: BTreeMap::new(),
-            packed: None,
-            next_batch: 0,
-            ended: Vec::new(),
-        }
+        Packer { batch_blocks: stripe_blocks.clamp(1, most), ..Packer::default() }
     }
 
     /// Writes new blocks of an operation. The bytes fill them.

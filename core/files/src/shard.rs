@@ -6,7 +6,7 @@ use crate::advisory::AdvisoryLocks;
 use crate::client::FileWaits;
 use crate::files::Files;
 use crate::metadata_link::{Asker, Heard, MetadataLink};
-use crate::range_locks::{ADVISORY, MOUNT, RangeLocks};
+use crate::range_locks::{ADVISORY, DATA, EXISTENCE, MOUNT, RangeLocks};
 use crate::unmounting::Unmounting;
 use crate::volume_io::IoEnd;
 use braid_base::{FileSystemId, NodeId, Now, ShardId, Time};
@@ -163,7 +163,10 @@ impl ShardClient {
     /// The host has answered, if the request was one of this part.
     pub fn on_outcome(&mut self, now: Now, op: OpId, outcome: HostOutcome) {
         match self.files.io.on_outcome(now.time, op, outcome) {
-            IoEnd::Ended(owner, result) => self.files.on_io(now, &mut self.link, &mut self.locks, owner, result),
+            IoEnd::Ended(owner, result) => {
+                let (operations, mut parts) = self.files.lend(now, &mut self.link, &mut self.locks);
+                operations.on_io(&mut parts, owner, result);
+            }
             IoEnd::Fenced if !self.is_fenced() => self.on_fenced(),
             IoEnd::Fenced | IoEnd::Nothing => {}
         }
@@ -173,7 +176,9 @@ impl ShardClient {
         let is_kept = match part {
             ADVISORY => self.advisory.on_lock(now, &mut self.locks, event),
             MOUNT => self.on_mount_lock(now, event),
-            part => self.files.on_lock(now, &mut self.link, &mut self.locks, part, event),
+            DATA => self.files.inodes.on_lock(now, &mut self.locks, &mut self.link, event),
+            EXISTENCE => self.files.handles.on_lock(event),
+            _ => unreachable!("locks of other parts"),
         };
         // Another host may have it. What this host remembers, and what it writes, is worth nothing any more.
         if !is_kept {

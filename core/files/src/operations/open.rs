@@ -27,7 +27,7 @@ impl OpenTask {
                     return Step::Failed(HostError::Busy);
                 }
                 let handle = parts.handles.open(self.inode);
-                parts.inodes.set_open(parts.now, parts.locks, parts.link, self.inode, true);
+                parts.inodes.set_open(self.inode);
                 Step::Done(FilesSuccess::Opened { handle, attributes })
             }
             Ok(FileResult::Attributes(attributes)) if attributes.file_type == FileType::Directory => {
@@ -57,8 +57,9 @@ impl CloseTask {
         {
             return Step::Waits;
         }
-        let is_open = parts.handles.is_open(self.inode);
-        parts.inodes.set_open(parts.now, parts.locks, parts.link, self.inode, is_open);
+        if !parts.handles.is_open(self.inode) {
+            parts.inodes.set_closed(parts.now, parts.locks, parts.link, self.inode);
+        }
         Step::Done(FilesSuccess::Done)
     }
 }
