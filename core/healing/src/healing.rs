@@ -118,7 +118,7 @@ impl Healing {
                 }
             }
             Job::Resync(name) => self.resyncs.answered(ctx, shared, name, &outcome),
-            Job::Scrub(id, step) => self.scrubs.answered(ctx, shared, (id, step), since, &outcome),
+            Job::Scrub(id, step, tried) => self.scrubs.answered(ctx, shared, (id, step, tried), since, &outcome),
             Job::Migration(op, step) => self.migrations.answered(ctx, shared, (op, step), since, &outcome),
         }
     }
@@ -168,7 +168,7 @@ impl Healing {
                     coordinates != self.workers.has(*device)
                 }
                 Job::Resync(name) => self.resyncs.has(*name),
-                Job::Scrub(id, _) => self.scrubs.has(*id),
+                Job::Scrub(id, ..) => self.scrubs.has(*id),
                 Job::Migration(op, _) => self.migrations.has(*op),
             };
             assert!(is_known, "every step belongs to a job: {job:?}");

@@ -12,7 +12,8 @@ use braid_wire::Task;
 pub(crate) enum Job {
     Recovery(DeviceId, RecoveryStep),
     Resync(Interrupted),
-    Scrub(ScrubId, ScrubStep),
+    /// With the number of attempts before.
+    Scrub(ScrubId, ScrubStep, u32),
     Migration(OpId, MigrationStep),
 }
 
@@ -89,17 +90,17 @@ pub(crate) enum ScrubId {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ScrubStep {
     /// Reads and verifies rows. `repaired`: the block that was rewritten just before.
-    Check { rows: StripeRows, attempts: u32, repaired: Option<(DeviceId, u64)> },
+    Check { rows: StripeRows, repaired: Option<(DeviceId, u64)> },
     /// Rewrites a block from the others of its row. `row` counts from the stripe's first row.
-    Repair { rows: StripeRows, row: u64, device: DeviceId, block: u64, attempts: u32 },
+    Repair { rows: StripeRows, row: u64, device: DeviceId, block: u64 },
     /// Computes the redundancy anew.
-    Recompute { rows: StripeRows, attempts: u32 },
+    Recompute { rows: StripeRows },
 }
 
 impl ScrubStep {
     /// The first check of some rows.
     pub fn check(rows: StripeRows) -> ScrubStep {
-        ScrubStep::Check { rows, attempts: 0, repaired: None }
+        ScrubStep::Check { rows, repaired: None }
     }
 
     /// The host request that executes the step.
@@ -110,7 +111,7 @@ impl ScrubStep {
                 let blocks = BlockRange::new(block, 1);
                 JobRequest::Restore { volume, device, blocks, salvage: false, target: false }
             }
-            ScrubStep::Recompute { rows, .. } => JobRequest::Recompute { volume, rows },
+            ScrubStep::Recompute { rows } => JobRequest::Recompute { volume, rows },
         }
     }
 }

@@ -49,8 +49,8 @@ struct Scrub {
     next_stripe: u64,
     /// The end of the stripes, exclusive.
     stripes: u64,
-    /// Steps that come before the next stripe.
-    waiting: VecDeque<ScrubStep>,
+    /// Steps that come before the next stripe, and how often each was tried.
+    waiting: VecDeque<(ScrubStep, u32)>,
     out: usize,
     throttle: Throttle,
     report: ScrubReport,
@@ -73,7 +73,7 @@ impl Scrubs {
     /// Asserts that each scrub knows its steps, and has a step or a timer.
     pub fn invariants(&self, shared: &Shared) {
         for (id, scrub) in &self.under_way {
-            let steps = shared.steps.jobs().filter(|job| matches!(job, Job::Scrub(of, _) if of == id));
+            let steps = shared.steps.jobs().filter(|job| matches!(job, Job::Scrub(of, ..) if of == id));
             assert_eq!(steps.count(), scrub.out, "a scrub knows its steps: {id:?}");
             let is_set = shared.timers.deadline_of(Timer::Scrub).is_some();
             assert!(scrub.out > 0 || is_set, "every wait has a deadline: {id:?}");
@@ -140,7 +140,7 @@ impl Scrubs {
         &mut self,
         ctx: &Ctx,
         shared: &mut Shared,
-        (id, step): (ScrubId, ScrubStep),
+        (id, step, tried): (ScrubId, ScrubStep, u32),
         since: Time,
         outcome: &HostOutcome,
     ) {
@@ -150,7 +150,7 @@ impl Scrubs {
         scrub.throttle.ended(ctx.now, &budget, ctx.now.since(since), 0);
         if let Some(volume) = ctx.volumes.get(&scrub.volume) {
             let before = (scrub.report.lost, scrub.report.repaired);
-            scrub.take(volume, step, outcome);
+            scrub.take(volume, (step, tried), outcome);
             shared.counters.corrupt += scrub.report.lost - before.0;
             shared.counters.repaired += scrub.report.repaired - before.1;
         }
@@ -198,17 +198,17 @@ impl Scrub {
             shared.timers.set(Timer::Scrub, later);
             return false;
         }
-        let step = self.waiting.pop_front().unwrap_or_else(|| {
+        let (step, tried) = self.waiting.pop_front().unwrap_or_else(|| {
             let rows = StripeRows { stripe: self.next_stripe, rows: BlockRange::new(0, volume.layout.unit_blocks()) };
             self.next_stripe += 1;
-            ScrubStep::check(rows)
+            (ScrubStep::check(rows), 0)
         });
         self.out += 1;
-        shared.ask(ctx, Job::Scrub(id, step), step.request(self.volume));
+        shared.ask(ctx, Job::Scrub(id, step, tried), step.request(self.volume));
         true
     }
 
-    fn take(&mut self, volume: &VolumeDescription, step: ScrubStep, outcome: &HostOutcome) {
+    fn take(&mut self, volume: &VolumeDescription, (step, tried): (ScrubStep, u32), outcome: &HostOutcome) {
         match (step, outcome) {
             (ScrubStep::Check { rows, .. }, Ok(HostSuccess::Checked { matches: true })) => self.count_checked(rows),
             (ScrubStep::Check { rows, .. }, Ok(_)) => {
@@ -216,11 +216,11 @@ impl Scrub {
                 self.report.mismatched += 1;
                 self.report(Found::Mismatch, bytes_of_rows(volume, rows));
                 if self.recompute {
-                    self.waiting.push_back(ScrubStep::Recompute { rows, attempts: 0 });
+                    self.waiting.push_back((ScrubStep::Recompute { rows }, 0));
                 }
             }
             (
-                ScrubStep::Check { rows, repaired, .. },
+                ScrubStep::Check { rows, repaired },
                 Err(HostError::Device { device, failure: Failure::Lost { block } }),
             ) => {
                 self.count_lost(*device);
@@ -233,7 +233,7 @@ impl Scrub {
                     }
                     Some((row, block)) if self.repair => {
                         let device = *device;
-                        self.waiting.push_front(ScrubStep::Repair { rows, row, device, block, attempts: 0 });
+                        self.waiting.push_front((ScrubStep::Repair { rows, row, device, block }, 0));
                         debug_assert!(rows.rows.blocks().contains(&row), "it was read for these rows");
                     }
                     Some((row, _)) => self.check_around(rows, row),
@@ -242,7 +242,7 @@ impl Scrub {
             }
             (ScrubStep::Repair { rows, device, block, .. }, Ok(_)) => {
                 self.report.repaired += 1;
-                self.waiting.push_front(ScrubStep::Check { rows, attempts: 0, repaired: Some((device, block)) });
+                self.waiting.push_front((ScrubStep::Check { rows, repaired: Some((device, block)) }, 0));
             }
             // Another block of the row is lost, too. It is counted here, because the row is not checked again.
             (
@@ -269,15 +269,7 @@ impl Scrub {
             (ScrubStep::Check { .. } | ScrubStep::Recompute { .. }, Err(HostError::Unavailable { .. })) => {
                 self.report.skipped += 1;
             }
-            (ScrubStep::Check { rows, attempts, repaired }, Err(_)) if attempts < ATTEMPTS => {
-                self.waiting.push_back(ScrubStep::Check { rows, attempts: attempts + 1, repaired });
-            }
-            (ScrubStep::Repair { rows, row, device, block, attempts }, Err(_)) if attempts < ATTEMPTS => {
-                self.waiting.push_back(ScrubStep::Repair { rows, row, device, block, attempts: attempts + 1 });
-            }
-            (ScrubStep::Recompute { rows, attempts }, Err(_)) if attempts < ATTEMPTS => {
-                self.waiting.push_back(ScrubStep::Recompute { rows, attempts: attempts + 1 });
-            }
+            (step, Err(_)) if tried < ATTEMPTS => self.waiting.push_back((step, tried + 1)),
             (ScrubStep::Repair { rows, row, .. }, Err(_)) => {
                 self.report.skipped += 1;
                 self.check_around(rows, row);
@@ -299,7 +291,7 @@ impl Scrub {
         let StripeRows { stripe, rows } = rows;
         let parts = [BlockRange::between(rows.start, row.max(rows.start)), BlockRange::between(row + 1, rows.end())];
         for rows in parts.into_iter().filter(|rows| !rows.is_empty()) {
-            self.waiting.push_back(ScrubStep::check(StripeRows { stripe, rows }));
+            self.waiting.push_back((ScrubStep::check(StripeRows { stripe, rows }), 0));
         }
     }
 
