@@ -113,8 +113,9 @@ impl Work {
                 HostRequest::Job(JobRequest::Restore { device, blocks, salvage, .. }) => {
                     match volume.devices.iter().position(|held| held == device) {
                         Some(position) if blocks.end() <= volume.stripes() * layout.stripe_blocks() => {
-                            let plan = if *salvage { RestorePlan::salvage } else { RestorePlan::new };
-                            plan(layout, absence, position, *blocks).map_err(missing).map(Work::Restore)
+                            let want = if *salvage { Want::Salvage } else { Want::Data };
+                            let plan = RestorePlan::wanting(want, layout, absence, position, *blocks);
+                            plan.map_err(missing).map(Work::Restore)
                         }
                         _ => Err(HostError::OutOfRange),
                     }

@@ -36,18 +36,9 @@ impl RestorePlan {
         RestorePlan::wanting(Want::Data, layout, absence, position, blocks)
     }
 
-    /// Like [`RestorePlan::new`], but if too much of a row is lost or unreadable, the row is restored as lost. To be used only when that
-    /// is known.
-    pub fn salvage(
-        layout: &Layout,
-        absence: &Absence,
-        position: usize,
-        blocks: BlockRange,
-    ) -> Result<Option<RestorePlan>, Unavailable> {
-        RestorePlan::wanting(Want::Salvage, layout, absence, position, blocks)
-    }
-
-    fn wanting(
+    /// Like [`RestorePlan::new`] for [`Want::Data`]. For [`Want::Salvage`], a row of which too much is lost or unreadable is restored as
+    /// lost. To be used only when that is known.
+    pub fn wanting(
         want: Want,
         layout: &Layout,
         absence: &Absence,
