@@ -315,11 +315,7 @@ impl<H: HostMachine> Machine for MetadataNode<H> {
     }
 
     fn level(&self) -> Level {
-        match &self.stage {
-            Stage::TakesOver { host, .. } | Stage::Ended { host, .. } => host.level(),
-            Stage::Owns(on_volume) => on_volume.level(),
-            Stage::Between => unreachable!("a step ends with a stage"),
-        }
+        self.host().level()
     }
 
     fn deadline(&self) -> Option<Time> {
