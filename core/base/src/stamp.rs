@@ -42,7 +42,7 @@ impl fmt::Display for Stamp {
 
 /// Generates the stamps of one host. They increase, except after a [retreat](StampSource::retreat) from a clock that had jumped ahead.
 /// They stay close to the clock, and above every stamp that the host has lost to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StampSource {
     host: Generation,
     last: Clock,
@@ -76,7 +76,7 @@ const LEARNED_FOR: u64 = 10_000_000_000;
 impl StampSource {
     /// A generator for `host`. There must be only one for each generation.
     pub fn new(host: Generation) -> StampSource {
-        StampSource { host, last: Clock(0), accepted: Clock(0), ahead: 0, learned: Clock(0) }
+        StampSource { host, ..StampSource::default() }
     }
 
     /// The next stamp: the clock's reading, advanced by the lead of other clocks as learned recently, or one above the last stamp if that

@@ -52,7 +52,7 @@ pub(crate) struct SpaceRequests {
 }
 
 /// Transfers between this shard and others.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Transfers {
     /// The numbers of the last ones that were received, by shard.
     received: Vec<u64>,
@@ -119,12 +119,7 @@ impl SpaceRequests {
         SpaceRequests {
             own,
             start,
-            transfers: Transfers {
-                received: vec![0; count],
-                receiving: BTreeSet::new(),
-                giving: BTreeSet::new(),
-                held: BTreeMap::new(),
-            },
+            transfers: Transfers { received: vec![0; count], ..Transfers::default() },
             reservations: BTreeMap::new(),
             round: 0,
             left: VecDeque::new(),

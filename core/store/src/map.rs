@@ -39,7 +39,7 @@ impl Entry {
 }
 
 /// The map in memory. Entries are packed into numbers that are zero at first, so that those never touched cost no memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ChunkMap {
     entries: Vec<u64>,
     mapped: u32,
@@ -51,12 +51,7 @@ pub(crate) struct ChunkMap {
 impl ChunkMap {
     /// A map of so many pages. No chunk has a slot.
     pub fn new(pages: u32) -> ChunkMap {
-        ChunkMap {
-            entries: vec![0; pages as usize * ENTRIES_PER_PAGE],
-            mapped: 0,
-            dirty: BTreeSet::new(),
-            frozen: BTreeMap::new(),
-        }
+        ChunkMap { entries: vec![0; pages as usize * ENTRIES_PER_PAGE], ..ChunkMap::default() }
     }
 
     pub fn get(&self, index: usize) -> Entry {

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// The coordinator of a host's storage transactions; see the crate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Coordinator {
     pub(crate) stamps: StampSource,
     pub(crate) operations: Operations,
@@ -65,18 +65,7 @@ pub enum Timer {
 impl Coordinator {
     /// A coordinator without operations.
     pub fn new(host: Generation) -> Coordinator {
-        Coordinator {
-            stamps: StampSource::new(host),
-            operations: Operations::default(),
-            transactions: Transactions::default(),
-            resolutions: Resolutions::default(),
-            contention: Contention::default(),
-            cuts: Cuts::default(),
-            events: VecDeque::new(),
-            counters: HostCounters::default(),
-            refused_for_space: BTreeMap::new(),
-            fenced: false,
-        }
+        Coordinator { stamps: StampSource::new(host), ..Coordinator::default() }
     }
 
     /// Takes out the next event for the owner.
