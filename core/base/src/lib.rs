@@ -14,6 +14,7 @@
 //! | `level` | the level of an array: which formats and fields its programs may use |
 //! | `limits` | all bounds and default settings |
 //! | `membership` | the members and the fenced hosts of an array, in one epoch |
+//! | `names` | enums whose variants have names |
 //! | `ownership` | which host owns a file system, and since when |
 //! | `pause` | whether a machine that decides by silence was paused itself |
 //! | `quoting` | names and paths in text |
@@ -38,6 +39,7 @@ pub mod id;
 pub mod level;
 pub mod limits;
 pub mod membership;
+mod names;
 pub mod ownership;
 pub mod pause;
 pub mod quoting;

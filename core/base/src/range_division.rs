@@ -21,17 +21,7 @@ pub enum Acquisition {
     Timeout,
 }
 
-impl Acquisition {
-    pub const ALL: [Acquisition; 2] = [Acquisition::Ordered, Acquisition::Timeout];
-
-    /// The name in descriptions and on command lines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Acquisition::Ordered => "ordered",
-            Acquisition::Timeout => "timeout",
-        }
-    }
-}
+crate::names!(Acquisition { Ordered => "ordered", Timeout => "timeout" });
 
 /// Which hosts a lock server calls on to give back ranges that others want.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,22 +34,13 @@ pub enum Callbacks {
     Group,
 }
 
-impl Callbacks {
-    pub const ALL: [Callbacks; 2] = [Callbacks::Holder, Callbacks::Group];
-}
-
-impl fmt::Display for Callbacks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Callbacks::Holder { "holder" } else { "group" })
-    }
-}
+crate::names!(Callbacks { Holder => "holder", Group => "group" });
 
 impl FromStr for Callbacks {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Callbacks, String> {
-        let found = Callbacks::ALL.into_iter().find(|callbacks| callbacks.to_string() == text);
-        found.ok_or_else(|| format!("'{text}' is neither holder nor group"))
+        Callbacks::from_name(text).ok_or_else(|| format!("'{text}' is neither holder nor group"))
     }
 }
 

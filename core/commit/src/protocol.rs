@@ -1,7 +1,6 @@
 //! The four commit protocols by name.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// A commit protocol. Each transaction names its own, so that a file system may change it while transactions are under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -16,24 +15,9 @@ pub enum Protocol {
     OnePhase,
 }
 
+braid_base::names!(Protocol { PresumeNothing => "prn", PresumeCommit => "prc", EarlyPrepare => "ep", OnePhase => "1pc" });
+
 impl Protocol {
-    pub const ALL: [Protocol; 4] =
-        [Protocol::PresumeNothing, Protocol::PresumeCommit, Protocol::EarlyPrepare, Protocol::OnePhase];
-
-    /// The name in commands, files and figures.
-    pub fn name(self) -> &'static str {
-        match self {
-            Protocol::PresumeNothing => "prn",
-            Protocol::PresumeCommit => "prc",
-            Protocol::EarlyPrepare => "ep",
-            Protocol::OnePhase => "1pc",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Protocol> {
-        Protocol::ALL.into_iter().find(|protocol| protocol.name() == name)
-    }
-
     /// The protocol to use if this one is chosen and there are that many workers: one-phase commit has one worker, whose commit decides.
     pub fn with_workers(self, workers: usize) -> Protocol {
         match self {
@@ -53,11 +37,5 @@ impl Protocol {
 
     pub(crate) fn of_number(number: u8) -> Option<Protocol> {
         Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

@@ -1,8 +1,6 @@
 //! Where the parity of a volume is computed: a setting of the volume.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 
 /// Where the parity of a volume is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,20 +34,7 @@ impl SitePolicy {
     }
 }
 
-impl fmt::Display for SitePolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for SitePolicy {
-    type Err = UnknownSitePolicy;
-
-    fn from_str(text: &str) -> Result<SitePolicy, UnknownSitePolicy> {
-        let named = SitePolicy::ALL.into_iter().find(|policy| policy.name() == text);
-        named.ok_or(UnknownSitePolicy(text.to_string()))
-    }
-}
+braid_base::by_name!(SitePolicy or UnknownSitePolicy);
 
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

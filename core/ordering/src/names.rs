@@ -2,9 +2,8 @@
 
 use crate::policy::Policy;
 use crate::{callback_lock, device_lock, none, server_lock, timestamp};
+use braid_base::{by_name, names};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 
 /// How the requests to an object are kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,19 +49,7 @@ impl Ordering {
     }
 }
 
-impl fmt::Display for Ordering {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Ordering {
-    type Err = UnknownOrdering;
-
-    fn from_str(text: &str) -> Result<Ordering, UnknownOrdering> {
-        Ordering::ALL.into_iter().find(|ordering| ordering.name() == text).ok_or(UnknownOrdering(text.to_string()))
-    }
-}
+by_name!(Ordering or UnknownOrdering);
 
 /// No ordering has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,33 +67,7 @@ pub enum Atomicity {
     Consistent,
 }
 
-impl Atomicity {
-    /// All atomicities, the default first.
-    pub const ALL: [Atomicity; 2] = [Atomicity::Implied, Atomicity::Consistent];
-
-    /// The name in commands.
-    pub fn name(self) -> &'static str {
-        match self {
-            Atomicity::Implied => "implied",
-            Atomicity::Consistent => "consistent",
-        }
-    }
-}
-
-impl fmt::Display for Atomicity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Atomicity {
-    type Err = UnknownAtomicity;
-
-    fn from_str(text: &str) -> Result<Atomicity, UnknownAtomicity> {
-        let named = Atomicity::ALL.into_iter().find(|atomicity| atomicity.name() == text);
-        named.ok_or(UnknownAtomicity(text.to_string()))
-    }
-}
+names!(Atomicity { Implied => "implied", Consistent => "consistent" } or UnknownAtomicity);
 
 /// No atomicity has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
