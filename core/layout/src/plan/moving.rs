@@ -95,14 +95,11 @@ impl MovePlan {
 
     /// How many bands use each method, in both locations.
     pub fn methods(&self) -> Methods {
-        let (mut sum, more) = (
-            self.target.methods(),
-            match &self.source {
-                Source::Write(plan) => plan.methods(),
-                Source::Copy(_) => Methods::default(),
-            },
-        );
-        (sum.full, sum.large, sum.small) = (sum.full + more.full, sum.large + more.large, sum.small + more.small);
+        let mut sum = self.target.methods();
+        if let Source::Write(plan) = &self.source {
+            let more = plan.methods();
+            (sum.full, sum.large, sum.small) = (sum.full + more.full, sum.large + more.large, sum.small + more.small);
+        }
         sum
     }
 
