@@ -4,7 +4,7 @@
 //! A request has a sequence, like a transaction. The device uses it to execute the request once, however often it is
 //! sent. A request is *over* when it is answered or abandoned. Then the settled mark on later requests can move beyond
 //! it, and the device need not keep the answer. Every later request names the abandoned requests
-//! ([`Links::abandoned_before`]), until one of these later requests is answered. By then each abandoned request has been
+//! (`request_window` in `braid_transactions`), until one of these later requests is answered. By then each abandoned request has been
 //! executed, or never will be.
 
 use crate::ctx::Ctx;
@@ -91,7 +91,7 @@ impl ObjectRequests {
         // A device answers a wait for a change when that time is up, unless the device is silent.
         let mut until = ctx.now.time.after(patience);
         if !is_change {
-            ctx.links.begin_request(device, sequence);
+            ctx.links.of(device).window.begin(sequence);
             until = ctx.now.time.after(patience.min(ctx.settings.request_timeout));
         }
         let (since, resend) = (ctx.now.time, ctx.settings.resend());
@@ -109,7 +109,7 @@ impl ObjectRequests {
         // known yet whether another copy is executed.
         let busy = matches!(answer, Err(ObjectRefusal { failure: ObjectFailure::Busy, .. }));
         if !busy {
-            ctx.links.acknowledge_request(device, sequence);
+            ctx.links.of(device).window.acknowledge(sequence);
         }
         if busy && ctx.now.time >= pending.until {
             return self.resend(ctx, sequence);
@@ -222,7 +222,7 @@ impl ObjectRequests {
         let (device, until) = (pending.device, pending.until);
         let command = match pending.content.clone() {
             RequestContent::Commands(request) => {
-                let abandoned = ctx.links.abandoned_before(device, sequence);
+                let abandoned = ctx.links.of(device).window.named_by(sequence);
                 Command::Objects { sequence, abandoned, request }
             }
             RequestContent::Change { object, name, seen } => {

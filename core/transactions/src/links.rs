@@ -9,8 +9,8 @@
 //! | `link` | one device: messages that ride on the next request, the settled mark, and when the device was last heard |
 //! | `request_window` | requests for objects that one device has not answered, and abandoned ones |
 //!
-//! Other parts see a single link only to note what becomes of transactions and tasks: for all else they call methods of `Links`, and name
-//! the device.
+//! Other parts see a single link only to note what becomes of transactions, tasks and requests for objects: for all else they call methods
+//! of `Links`, and name the device.
 
 mod link;
 mod request_window;
@@ -119,7 +119,7 @@ impl Links {
         self.by_device.keys().copied()
     }
 
-    /// The link to a device that is still needed, to note what becomes of transactions and tasks.
+    /// The link to a device that is still needed, to note what becomes of transactions, tasks and requests for objects.
     pub fn of(&mut self, device: DeviceId) -> &mut Link {
         self.by_device.get_mut(&device).expect("links stay while anything needs them")
     }
@@ -200,21 +200,6 @@ impl Links {
     /// True if a request for objects that begins now can name all abandoned requests to this device.
     pub fn may_begin_request(&self, device: DeviceId) -> bool {
         self.by_device.get(&device).is_some_and(|link| link.window.may_begin())
-    }
-
-    /// A request for objects begins. Its sequence is higher than all before.
-    pub fn begin_request(&mut self, device: DeviceId, sequence: u64) {
-        self.of(device).window.begin(sequence);
-    }
-
-    /// The intervals of abandoned requests that each copy of this request names: their first sequences and their ends.
-    pub fn abandoned_before(&mut self, device: DeviceId, sequence: u64) -> Vec<(u64, u64)> {
-        self.of(device).window.named_by(sequence)
-    }
-
-    /// The device has answered this request: so it knows the requests that were abandoned before this one began.
-    pub fn acknowledge_request(&mut self, device: DeviceId, sequence: u64) {
-        self.of(device).window.acknowledge(sequence);
     }
 
     /// A request for objects is over.

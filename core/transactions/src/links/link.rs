@@ -19,7 +19,7 @@ pub struct Link {
     /// Transactions that are over, which the device has not been told.
     over: Vec<u64>,
     /// Requests for objects.
-    pub(super) window: RequestWindow,
+    pub window: RequestWindow,
     /// The device may keep commits or answers of this host that are over.
     pub(super) keeps: bool,
     /// Whether a timer is set after which queued commits are sent even if no other request is.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The request window of one device; see the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RequestWindow {
+pub struct RequestWindow {
     /// Requests that are not answered.
     pending: BTreeSet<u64>,
     /// Intervals of abandoned requests, by their first sequence. Between two intervals a request is pending.
@@ -36,7 +36,7 @@ struct Interval {
 
 impl RequestWindow {
     /// True if a request that begins now can name all abandoned requests.
-    pub fn may_begin(&self) -> bool {
+    pub(super) fn may_begin(&self) -> bool {
         self.abandoned.len() <= limits::ABANDONED_MAX
     }
 
@@ -47,12 +47,12 @@ impl RequestWindow {
     }
 
     /// The first request that is not answered.
-    pub fn first(&self) -> Option<u64> {
+    pub(super) fn first(&self) -> Option<u64> {
         self.pending.first().copied()
     }
 
     /// Ends a request whose outcome is known. True if it was pending.
-    pub fn end(&mut self, sequence: u64) -> bool {
+    pub(super) fn end(&mut self, sequence: u64) -> bool {
         let was_pending = self.pending.remove(&sequence);
         if was_pending {
             self.join_around(sequence);
@@ -61,7 +61,7 @@ impl RequestWindow {
     }
 
     /// Abandons a request: it ends with an unknown outcome. `next`: the sequence of the next request of this host.
-    pub fn abandon(&mut self, sequence: u64, next: u64) {
+    pub(super) fn abandon(&mut self, sequence: u64, next: u64) {
         if self.pending.remove(&sequence) {
             let interval = Interval { end: sequence + 1, named_from: next, known_from: next };
             self.abandoned.insert(sequence, interval);
