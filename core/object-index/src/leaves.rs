@@ -23,8 +23,9 @@ pub(crate) struct Leaves {
     /// Slots whose leaf can't be read, or is damaged.
     damaged: BTreeSet<u32>,
     /// Leaves that are being read, by slot.
-    reading: BTreeMap<u32, Wanted>,
-    wanted: Vec<Wanted>,
+    pub reading: BTreeMap<u32, Wanted>,
+    /// Those that lookups lacked since they were last taken out.
+    pub wanted: Vec<Wanted>,
     /// The numbers of leaves that were read for lookups, written, and found damaged.
     pub read: u64,
     pub written: u64,
@@ -36,11 +37,6 @@ impl Leaves {
         Leaves { cache: Cache::new(cache_bytes), ..Leaves::default() }
     }
 
-    /// The leaves that lookups lacked since the last call.
-    pub fn take_wanted(&mut self) -> Vec<Wanted> {
-        std::mem::take(&mut self.wanted)
-    }
-
     /// Notes that the caller reads a leaf. Returns false if it is being read already, or was replaced.
     pub fn begin_read(&mut self, wanted: Wanted, index: &Index) -> bool {
         if index.at(index.find(wanted.first)).place != Some(wanted.place) {
@@ -49,11 +45,6 @@ impl Leaves {
         let begins = self.reading.insert(wanted.place.slot, wanted).is_none();
         self.read += u64::from(begins);
         begins
-    }
-
-    /// True if the leaf is being read.
-    pub fn is_being_read(&self, wanted: Wanted) -> bool {
-        self.reading.get(&wanted.place.slot) == Some(&wanted)
     }
 
     /// See [`ObjectIndex::on_read`](crate::ObjectIndex::on_read).

@@ -113,7 +113,7 @@ impl ObjectIndex {
     /// The leaves that lookups lacked since the last call. For each, the caller [begins a read](ObjectIndex::begin_read) and reports the
     /// result to [`ObjectIndex::on_read`]. Then the lookup can be repeated.
     pub fn take_wanted(&mut self) -> Vec<Wanted> {
-        self.contents.leaves.take_wanted()
+        std::mem::take(&mut self.contents.leaves.wanted)
     }
 
     /// Notes that the caller reads a leaf. Returns false if it is being read already, or was replaced.
@@ -123,7 +123,7 @@ impl ObjectIndex {
 
     /// True if the leaf is being read.
     pub fn is_being_read(&self, wanted: Wanted) -> bool {
-        self.contents.leaves.is_being_read(wanted)
+        self.contents.leaves.reading.get(&wanted.place.slot) == Some(&wanted)
     }
 
     /// A slot has been read for lookups; `None` if it can't be read. Returns false if the bytes are not the leaf: read it again, or give
