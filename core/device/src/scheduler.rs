@@ -122,7 +122,7 @@ impl Scheduler {
 
     /// A host is heard again after a silence: its transactions are not orphans any more.
     pub fn on_return(&mut self, host: Generation) {
-        self.order.ledger.remove_orphans_of(host);
+        self.order.ledger.orphans.remove_of(host);
     }
 
     /// Some orphans and suspects, different ones each time.

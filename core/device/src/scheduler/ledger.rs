@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     transactions: Transactions,
-    orphans: RoundRobin,
+    /// Those that no host looks after.
+    pub orphans: RoundRobin,
     suspects: Suspects,
     /// Transactions that are decided, and whose device locks and columns are not released yet.
     ended: Vec<Ended>,
@@ -218,16 +219,6 @@ impl Ledger {
         let (intents, prewrites): (Vec<_>, Vec<_>) = for_long.partition(is_intent);
         intents.into_iter().for_each(|id| self.orphans.insert(id));
         prewrites
-    }
-
-    /// A host looks after the transaction.
-    pub fn remove_orphan(&mut self, id: TransactionId) {
-        self.orphans.remove(id);
-    }
-
-    /// A host is heard again after a silence: its transactions are not orphans any more.
-    pub fn remove_orphans_of(&mut self, host: Generation) {
-        self.orphans.remove_of(host);
     }
 
     /// Makes the commits of fenced hosts orphans, so that any host may have them forgotten.

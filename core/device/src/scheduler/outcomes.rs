@@ -145,7 +145,7 @@ impl Scheduler {
             // forgotten only when its host says so, as it may have before, or is fenced. Until then no device misses it that
             // goes out: all have confirmed it.
             Some(State::Committed) if !cx.view.refuses(id.host) && !cx.hosts.is_over(id.host, id.sequence) => {
-                self.order.ledger.remove_orphan(id);
+                self.order.ledger.orphans.remove(id);
                 cx.decide(Decision::KeepForHost(id));
             }
             Some(State::Committed) => self.order.ledger.forget(cx, id),
@@ -264,14 +264,14 @@ impl Scheduler {
 
     fn commit(&mut self, cx: &mut Ctx, id: TransactionId) {
         self.order.counters.commits += 1;
-        self.order.ledger.remove_orphan(id);
+        self.order.ledger.orphans.remove(id);
         cx.decide(Decision::Commit(id));
         self.order.ledger.advance(cx, id, State::Committing);
     }
 
     fn abort(&mut self, cx: &mut Ctx, id: TransactionId) {
         self.order.counters.aborts += 1;
-        self.order.ledger.remove_orphan(id);
+        self.order.ledger.orphans.remove(id);
         cx.decide(Decision::Abort(id));
         self.order.ledger.advance(cx, id, State::Aborting);
     }
