@@ -59,11 +59,7 @@ impl Device {
             return self.answer(transaction.host, Reply::Data { transaction, waited: read.waited, pieces }, out);
         }
         let ticket = self.tickets.open(Ticket::Read { transaction, step, waited: read.waited });
-        match read.want {
-            Want::Linkage => self.store.linkage(ticket, read.object, &read.extents, out),
-            Want::Salvage => self.store.salvage(ticket, read.object, &read.extents, out),
-            Want::Data | Want::Allocation => self.store.read(ticket, read.object, &read.extents, out),
-        }
+        self.store.read_as(read.want, ticket, read.object, &read.extents, out);
     }
 
     fn note_failure(&mut self, failure: Failure) {

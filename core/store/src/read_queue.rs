@@ -8,7 +8,7 @@ use crate::ctx::Ctx;
 use crate::disk_queue::Io;
 use crate::state::State;
 use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
-use braid_blocks::{Content, Piece};
+use braid_blocks::{Content, Piece, Want};
 use braid_wire::Failure;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,16 +18,6 @@ const RUN_MAX: u64 = 256;
 
 /// The most corrupt blocks that are remembered. Further ones are counted at each read.
 const CORRUPT_MAX: usize = 1 << 16;
-
-/// What a read returns of its blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadKind {
-    Data,
-    /// The transaction that wrote each block, and its hostwrite.
-    Header,
-    /// The content, where damaged blocks are reported as lost instead of failing the read.
-    Salvage,
-}
 
 /// Reads that wait for the disk.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +39,7 @@ struct CorruptBlocks {
 struct ReadOperation {
     ticket: u64,
     object: ObjectId,
-    kind: ReadKind,
+    want: Want,
     parts: Vec<ReadPart>,
     outstanding: usize,
 }
@@ -75,11 +65,11 @@ impl ReadQueue {
         self.corrupt.count
     }
 
-    /// See [`Storage::read`](crate::Storage::read) and [`Storage::linkage`](crate::Storage::linkage).
-    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], kind: ReadKind, ctx: &mut Ctx) {
+    /// See [`Storage::read_as`](crate::Storage::read_as).
+    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], want: Want, ctx: &mut Ctx) {
         let parts = check(ctx.state, object, extents).and_then(|()| {
             let mut parts = Vec::with_capacity(extents.len());
-            extents.iter().try_for_each(|extent| locate(ctx.state, object, *extent, kind, &mut parts))?;
+            extents.iter().try_for_each(|extent| locate(ctx.state, object, *extent, want, &mut parts))?;
             Ok(parts)
         });
         let parts = match parts {
@@ -89,7 +79,7 @@ impl ReadQueue {
         parts.iter().for_each(|part| self.corrupt.see(object, part));
         let homes = |part: &(usize, &ReadPart)| matches!(part.1, ReadPart::Home { .. });
         let outstanding = parts.iter().enumerate().filter(homes).count();
-        let operation = ReadOperation { ticket, object, kind, parts, outstanding };
+        let operation = ReadOperation { ticket, object, want, parts, outstanding };
         if outstanding == 0 {
             return ctx.tell(operation.finish());
         }
@@ -105,17 +95,17 @@ impl ReadQueue {
     /// A part of a read has arrived from the disk, or can't be read.
     pub fn on_read(&mut self, operation: u64, part: usize, places: BlockRange, bytes: Option<Bytes>, ctx: &mut Ctx) {
         let reading = self.reads.get_mut(&operation).expect("a read lasts until its last part has come");
-        let (object, kind) = (reading.object, reading.kind);
+        let (object, want) = (reading.object, reading.want);
         let found = match &mut reading.parts[part] {
             ReadPart::Apart(first, blocks) => &mut blocks[(places.start - *first) as usize],
             whole => whole,
         };
         let ReadPart::Home { blocks, .. } = *found else { panic!("a part arrives once") };
         let bytes = bytes.filter(|bytes| bytes.len() == blocks.count as usize * STRIDE);
-        *found = match bytes.map(|bytes| strip(&bytes, object, blocks, kind)) {
+        *found = match bytes.map(|bytes| strip(&bytes, object, blocks, want)) {
             Some(Ok(pieces)) => ReadPart::Arrived(pieces),
             Some(Err(failure)) => ReadPart::Failed(failure),
-            None if blocks.count == 1 && kind == ReadKind::Salvage => {
+            None if blocks.count == 1 && want == Want::Salvage => {
                 ReadPart::Arrived(vec![Piece { range: blocks, content: Content::Lost }])
             }
             None if blocks.count == 1 => ReadPart::Failed(Failure::Lost { block: blocks.start }),
@@ -180,7 +170,7 @@ fn locate(
     state: &State,
     object: ObjectId,
     extent: BlockRange,
-    kind: ReadKind,
+    want: Want,
     parts: &mut Vec<ReadPart>,
 ) -> Result<(), Failure> {
     if extent.is_empty() {
@@ -197,11 +187,11 @@ fn locate(
         let last = parts[own..].last_mut();
         if let Some(dirty) = dirty {
             let by = &dirty.by;
-            let content = match (kind, dirty.data.clone()) {
-                (ReadKind::Salvage, None) => Content::Lost,
+            let content = match (want, dirty.data.clone()) {
+                (Want::Salvage, None) => Content::Lost,
                 (_, None) => return Err(Failure::Lost { block }),
-                (ReadKind::Data | ReadKind::Salvage, Some(data)) => Content::Data(data),
-                (ReadKind::Header, Some(_)) => Content::Header { transaction: by.transaction, linkage: by.linkage },
+                (Want::Linkage, Some(_)) => Content::Header { transaction: by.transaction, linkage: by.linkage },
+                (_, Some(data)) => Content::Data(data),
             };
             parts.push(ReadPart::Ready(Piece { range: BlockRange::new(block, 1), content }));
         } else if entry.blocks >> (block % CHUNK_BLOCKS) & 1 == 0 {
@@ -256,21 +246,21 @@ fn one_by_one(blocks: BlockRange, places: BlockRange) -> Vec<ReadPart> {
 }
 
 /// The data of `blocks` without their headers, or the headers' linkage without the data. Each block is verified.
-fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange, kind: ReadKind) -> Result<Vec<Piece>, Failure> {
+fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange, want: Want) -> Result<Vec<Piece>, Failure> {
     let one = |(block, at): (u64, usize)| {
         let range = BlockRange::new(block, 1);
         if !holds(&bytes[at..at + STRIDE], object, block) {
-            return match kind {
-                ReadKind::Salvage => Ok(Piece { range, content: Content::Lost }),
-                ReadKind::Data | ReadKind::Header => Err(Failure::Lost { block }),
+            return match want {
+                Want::Salvage => Ok(Piece { range, content: Content::Lost }),
+                _ => Err(Failure::Lost { block }),
             };
         }
-        let content = match kind {
-            ReadKind::Data | ReadKind::Salvage => Content::Data(bytes.slice(at..at + BLOCK_BYTES)),
-            ReadKind::Header => {
+        let content = match want {
+            Want::Linkage => {
                 let (transaction, linkage) = source(&bytes[at..at + STRIDE]);
                 Content::Header { transaction, linkage }
             }
+            _ => Content::Data(bytes.slice(at..at + BLOCK_BYTES)),
         };
         Ok(Piece { range, content })
     };

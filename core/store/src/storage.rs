@@ -3,7 +3,7 @@
 
 use crate::{Intent, StoreEvent};
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Level, Membership, Now, ObjectId, Time, TransactionId};
-use braid_blocks::Piece;
+use braid_blocks::{Piece, Want};
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_ordering::Ordering;
 use braid_wire::{ObjectAnswer, ObjectDescription, ObjectRequest};
@@ -26,11 +26,11 @@ pub trait Storage: CloneStorage + Debug {
     fn object(&self, object: ObjectId) -> Option<&ObjectDescription>;
     fn objects(&self) -> Vec<ObjectDescription>;
     /// Reads the committed content of the blocks of `extents`. Event: `Read`.
-    fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
-    /// Reads what is left of the content: damaged blocks are reported as lost. Event: `Read`.
-    fn salvage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
-    /// Reads which transaction wrote the blocks last, and its hostwrite's extent. Event: `Read`, with headers and holes.
-    fn linkage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
+    fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        self.read_as(Want::Data, ticket, object, extents, out);
+    }
+    /// Reads what is wanted of the blocks: their content, if not their linkage. Event: `Read`.
+    fn read_as(&mut self, want: Want, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
     /// Which of the blocks have content.
     fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece>;
     /// Makes an intent durable. The old content stays until the intent is decided. Event: `Prepared`.

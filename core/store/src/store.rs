@@ -4,7 +4,6 @@ use crate::block::CHUNK_BLOCKS;
 use crate::crash_recovery::{Progress, Recovery};
 use crate::ctx::Ctx;
 use crate::free_slots::failing_from;
-use crate::read_queue::ReadKind;
 use crate::serving::{Queues, Serving};
 use crate::state::State;
 use crate::storage::Storage;
@@ -15,7 +14,7 @@ use braid_base::{
     AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Level, Membership, Now, ObjectId, Time,
     TransactionId,
 };
-use braid_blocks::Piece;
+use braid_blocks::{Piece, Want};
 use braid_journal::{Known, SECTOR, first_batch};
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_objects::Procedure;
@@ -227,10 +226,6 @@ impl Store {
     fn note(&mut self, now: Option<Now>, out: &mut Effects, act: impl FnOnce(&mut Ctx)) {
         self.act(now, out, |queues, ctx| queues.note(ctx, act));
     }
-
-    fn start_read(&mut self, kind: ReadKind, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.with(|serving| serving.with(out, |queues, ctx| queues.reads.read(ticket, object, extents, kind, ctx)));
-    }
 }
 
 impl Storage for Store {
@@ -283,16 +278,8 @@ impl Storage for Store {
         objects.map(|record| record.description).collect()
     }
 
-    fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.start_read(ReadKind::Data, ticket, object, extents, out);
-    }
-
-    fn salvage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.start_read(ReadKind::Salvage, ticket, object, extents, out);
-    }
-
-    fn linkage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.start_read(ReadKind::Header, ticket, object, extents, out);
+    fn read_as(&mut self, want: Want, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        self.with(|serving| serving.with(out, |queues, ctx| queues.reads.read(ticket, object, extents, want, ctx)));
     }
 
     fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece> {

@@ -5,7 +5,7 @@
 
 use crate::prelude::*;
 use braid_base::{BlockRange, Clock, TransactionId};
-use braid_blocks::{Content, Piece};
+use braid_blocks::{Content, Piece, Want};
 use braid_machine::DiskResult;
 use braid_objects::map_access::apply;
 use braid_objects::{Key, evaluate};
@@ -119,21 +119,16 @@ impl Storage for ModelStorage {
         vec![self.object]
     }
 
-    fn read(&mut self, ticket: u64, _: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+    /// No devwrite is interrupted in this model.
+    fn read_as(&mut self, want: Want, ticket: u64, _: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        if want == Want::Linkage {
+            return self.events.push_back(StoreEvent::Read { ticket, result: Err(Failure::Malformed) });
+        }
         let blocks: u64 = extents.iter().map(|extent| extent.count).sum();
         let offset = extents.first().map_or(0, |extent| extent.start * BLOCK_BYTES as u64);
         let pieces = extents.iter().map(|range| Piece { range: *range, content: Content::Hole }).collect();
         let command = DiskCommand::Read { offset, length: blocks as usize * BLOCK_BYTES };
         self.access(Access::Read { ticket, pieces }, command, out);
-    }
-
-    /// No devwrite is interrupted in this model.
-    fn salvage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.read(ticket, object, extents, out);
-    }
-
-    fn linkage(&mut self, ticket: u64, _: ObjectId, _: &[BlockRange], _: &mut Effects) {
-        self.events.push_back(StoreEvent::Read { ticket, result: Err(Failure::Malformed) });
     }
 
     fn allocation(&self, _: ObjectId, extents: &[BlockRange]) -> Vec<Piece> {

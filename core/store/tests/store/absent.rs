@@ -3,6 +3,7 @@
 
 use crate::damage::home_of;
 use crate::protocol::*;
+use braid_blocks::Want;
 
 const BLOCKS: u64 = 400;
 
@@ -23,7 +24,7 @@ fn absent(bench: &Bench) -> BTreeSet<u64> {
 }
 
 fn salvage(bench: &mut Bench, start: u64, count: u64) -> Vec<Piece> {
-    bench.store.salvage(5, OBJECT, &[BlockRange::new(start, count)], &mut bench.out);
+    bench.store.read_as(Want::Salvage, 5, OBJECT, &[BlockRange::new(start, count)], &mut bench.out);
     bench.run();
     match bench.events.pop_front() {
         Some(StoreEvent::Read { ticket: 5, result: Ok(pieces) }) => pieces,
