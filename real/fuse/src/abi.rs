@@ -367,8 +367,6 @@ pub const SEEK_HOLE: u32 = 4;
 pub const F_RDLCK: u32 = 0;
 pub const F_WRLCK: u32 = 1;
 pub const F_UNLCK: u32 = 2;
-/// The last byte that a lock can include: it includes all that may follow, too.
-pub const OFFSET_MAX: u64 = i64::MAX as u64;
 
 #[cfg(test)]
 mod tests {

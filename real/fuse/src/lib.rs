@@ -70,5 +70,5 @@ use interruption::Interruption;
 pub use mount::{Mount, MountError, check, mount};
 pub use mount_points::{MountPoint, mount_name, resolve};
 pub use session::ServeError;
-use terms::{Caller, LockPlace, LockRange, OpenFile, Result, SpaceStatus, WriteAt};
+use terms::{Caller, OpenFile, Result, SpaceStatus, WriteAt};
 pub use unmounting::{UnmountError, unmount};

@@ -5,19 +5,15 @@
 //! every operation that begins later, on any host.
 
 use crate::files::HostFiles;
-use crate::terms::{Caller, LockPlace, LockRange, OpenFile, Place, Result, SpaceStatus, WriteAt};
+use crate::terms::{Caller, OpenFile, Result, SpaceStatus, WriteAt};
 use braid_base::{InodeId, limits};
-use braid_machine::{AdvisoryOwner, FilesRequest, FilesSuccess};
-use braid_wire::{AttributeChange, DirectoryEntry, FileAttributes, FileCommand, FileResult, LockMode, NewInode};
+use braid_machine::{FilesRequest, FilesSuccess};
+use braid_wire::{AttributeChange, DirectoryEntry, FileAttributes, FileCommand, FileResult};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Locks of whole files, by `flock`, are locks on the last byte that a file can have. Locks by `fcntl` end before it, so that the kinds do
-/// not conflict.
-const FILE_LOCK: Range<u64> = limits::FILE_BYTES_MAX - 1..limits::FILE_BYTES_MAX;
 
 impl HostFiles {
     /// True if a request for bytes that has waited for so long is to fail: devices are missing that requests need.
@@ -25,8 +21,9 @@ impl HostFiles {
         self.limit.is_some_and(|limit| waited >= limit) && self.lacks_devices.load(Ordering::Relaxed)
     }
 
-    pub(crate) async fn lookup(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
-        attributes_in(self.of_names(by, FileCommand::Lookup { parent, name }).await?)
+    /// Performs a command about a name, and returns the attributes of the inode that it leads to.
+    pub(crate) async fn entry(&self, by: &Caller, command: FileCommand) -> Result<FileAttributes> {
+        attributes_in(self.of_names(by, command).await?)
     }
 
     /// The attributes of an inode. `through`: the open file by which a program asks, if it does.
@@ -59,32 +56,11 @@ impl HostFiles {
         attributes_in(self.call_through(by, through, request).await?)
     }
 
-    /// The target of a symbolic link.
-    pub(crate) async fn read_link(&self, by: &Caller, inode: InodeId) -> Result<Bytes> {
-        match self.command(by, FileCommand::ReadLink { inode }).await? {
-            FileResult::Target(target) => Ok(target),
-            _ => Err(wrong_result()),
-        }
-    }
-
-    /// Creates an inode, whose owner is the caller. The name must not exist.
-    pub(crate) async fn make(
-        &self,
-        by: &Caller,
-        (parent, name): Place,
-        node: NewInode,
-        mode: u16,
-    ) -> Result<FileAttributes> {
-        let owner = by.owner;
-        let command = FileCommand::Create { parent, name, node, exclusive: true, owner, mode };
-        attributes_in(self.of_names(by, command).await?)
-    }
-
     /// Creates a regular file, whose owner is the caller, and opens it if that can be done at once. The name must not exist.
     pub(crate) async fn create(
         &self,
         by: &Caller,
-        (parent, name): Place,
+        (parent, name): (InodeId, Bytes),
         mode: u16,
     ) -> Result<(FileAttributes, Option<OpenFile>)> {
         let request = FilesRequest::Create { parent, name, owner: by.owner, mode };
@@ -92,33 +68,6 @@ impl HostFiles {
             (host, FilesSuccess::Opened { handle, attributes }) => Ok((attributes, Some(host.open_file(handle)))),
             (_, created) => Ok((attributes_in(created)?, None)),
         }
-    }
-
-    /// Gives a file a further name.
-    pub(crate) async fn link(
-        &self,
-        by: &Caller,
-        inode: InodeId,
-        parent: InodeId,
-        name: Bytes,
-    ) -> Result<FileAttributes> {
-        attributes_in(self.of_names(by, FileCommand::Link { inode, parent, name }).await?)
-    }
-
-    /// Removes a name that is not a directory's.
-    pub(crate) async fn unlink(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<()> {
-        self.of_names(by, FileCommand::Unlink { parent, name }).await.map(|_| ())
-    }
-
-    pub(crate) async fn remove_directory(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<()> {
-        self.of_names(by, FileCommand::RemoveDirectory { parent, name }).await.map(|_| ())
-    }
-
-    /// Moves a name. `no_replace`: fails if the new name exists.
-    pub(crate) async fn rename(&self, by: &Caller, from: Place, to: Place, no_replace: bool) -> Result<()> {
-        let ((parent, name), (new_parent, new_name)) = (from, to);
-        let command = FileCommand::Rename { parent, name, new_parent, new_name, no_replace };
-        self.of_names(by, command).await.map(|_| ())
     }
 
     /// Entries of a directory without `.` and `..`, ascending by cookie, after this cookie (zero: all), at most as many as stated. Cookies
@@ -151,11 +100,6 @@ impl HostFiles {
             (host, FilesSuccess::Opened { handle, .. }) => Ok(host.open_file(handle)),
             (_, other) => unreachable!("a host answers an open with a handle, not {other:?}"),
         }
-    }
-
-    /// Closes a file. No later operation uses it.
-    pub(crate) async fn close(&self, by: &Caller, file: OpenFile) -> Result<()> {
-        self.call_file(by, file, |handle| FilesRequest::Close { handle }).await.map(|_| ())
     }
 
     /// Reads bytes, fewer only at the end of the file. The buffers are to be joined. `for_pages`: for pages that the kernel keeps until
@@ -204,53 +148,6 @@ impl HostFiles {
             other => unreachable!("a host answers a write with its length, not {other:?}"),
         }
     }
-
-    /// Makes the content and the attributes of a file durable.
-    pub(crate) async fn sync(&self, by: &Caller, file: OpenFile) -> Result<()> {
-        self.call_file(by, file, |handle| FilesRequest::Sync { handle }).await.map(|_| ())
-    }
-
-    /// Locks bytes for an owner, in place of the locks that it has on them. `waits`: until no other owner has a conflicting lock.
-    pub(crate) async fn lock(
-        &self,
-        by: &Caller,
-        (file, owner, range): LockPlace,
-        mode: LockMode,
-        waits: bool,
-    ) -> Result<()> {
-        let range = bytes(range)?;
-        let request = |handle| FilesRequest::Lock { handle, owner, range, mode, wait: waits };
-        self.call_file(by, file, request).await.map(|_| ())
-    }
-
-    pub(crate) async fn unlock(&self, by: &Caller, (file, owner, range): LockPlace) -> Result<()> {
-        // Where nothing can be locked, nothing is.
-        let Ok(range) = bytes(range) else { return Ok(()) };
-        self.call_file(by, file, |handle| FilesRequest::Unlock { handle, owner, range }).await.map(|_| ())
-    }
-
-    /// Finds out whether another owner has a conflicting lock.
-    pub(crate) async fn test_lock(&self, by: &Caller, (file, owner, range): LockPlace, mode: LockMode) -> Result<bool> {
-        let range = bytes(range)?;
-        match self.call_file(by, file, |handle| FilesRequest::TestLock { handle, owner, range, mode }).await? {
-            FilesSuccess::Tested { is_locked } => Ok(is_locked),
-            other => unreachable!("a host answers a test of a lock with its result, not {other:?}"),
-        }
-    }
-
-    /// Releases all locks of an owner on the inode of a file, and ends its waits there.
-    pub(crate) async fn release_owner(&self, by: &Caller, file: OpenFile, owner: AdvisoryOwner) -> Result<()> {
-        self.call_file(by, file, |handle| FilesRequest::ReleaseOwner { handle, owner }).await.map(|_| ())
-    }
-}
-
-/// The bytes to lock. Bytes behind the longest file can't be locked.
-fn bytes(range: LockRange) -> Result<Range<u64>> {
-    match range {
-        LockRange::File => Ok(FILE_LOCK),
-        LockRange::Bytes(range) if range.start < FILE_LOCK.start => Ok(range.start..range.end.min(FILE_LOCK.start)),
-        LockRange::Bytes(_) => Err(Errno::INVAL),
-    }
 }
 
 pub(crate) fn result_in(success: FilesSuccess) -> FileResult {
@@ -268,6 +165,6 @@ fn attributes_in(success: FilesSuccess) -> Result<FileAttributes> {
 }
 
 /// A metadata server has answered a command with the result of another.
-fn wrong_result() -> Errno {
+pub(crate) fn wrong_result() -> Errno {
     Errno::IO
 }

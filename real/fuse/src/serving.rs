@@ -1,19 +1,24 @@
 //! What each request of the kernel asks of the file system.
 
-use crate::abi::{F_RDLCK, F_UNLCK, F_WRLCK, FileLock, LseekIn, OFFSET_MAX, SEEK_DATA, SEEK_HOLE, SetattrIn, flag};
+use crate::abi::{F_RDLCK, F_UNLCK, F_WRLCK, FileLock, LseekIn, SEEK_DATA, SEEK_HOLE, SetattrIn, flag};
 use crate::decode::{LockRequest, Operation};
 use crate::encode::{Listing, Reply, file_time, type_bits};
 use crate::kernel_cache::{Asked, KernelCache};
 use crate::lock_owners::LockOwners;
 use crate::moved::Parents;
 use crate::negotiation::IO_BYTES_MAX;
-use crate::{Caller, HostFiles, LockPlace, LockRange, OpenFile, Result, WriteAt};
+use crate::operations::wrong_result;
+use crate::{Caller, HostFiles, OpenFile, Result, WriteAt};
 use braid_base::{InodeId, limits};
-use braid_machine::AdvisoryOwner;
-use braid_wire::{AttributeChange, FIRST_COOKIE, FileAttributes, FileType, LockMode, NewInode, NewTime, SpecialType};
+use braid_machine::{AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess};
+use braid_wire::{
+    AttributeChange, FIRST_COOKIE, FileAttributes, FileCommand, FileResult, FileType, LockMode, NewInode, NewTime,
+    SpecialType,
+};
 use bytes::Bytes;
 use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
+use std::ops::Range;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -36,6 +41,9 @@ const SIZE_WITHIN: Duration = Duration::from_secs(1);
 /// The cookies of `.` and `..`.
 const SELF_COOKIE: u64 = 1;
 const PARENT_COOKIE: u64 = 2;
+/// Locks of whole files, by `flock`, are locks on the last byte that a file can have. Locks by `fcntl` end before it, so that the kinds do
+/// not conflict.
+const FILE_LOCK: Range<u64> = limits::FILE_BYTES_MAX - 1..limits::FILE_BYTES_MAX;
 
 #[derive(Debug)]
 pub struct Serving<'a> {
@@ -155,8 +163,13 @@ impl Serving<'_> {
 
     async fn try_serve(&self, by: &Caller, inode: InodeId, operation: Operation) -> Result<Reply> {
         let fs = self.file_system;
+        // Creates an inode, whose owner is the caller. The name must not exist.
+        let make = |name, node, mode| {
+            let (parent, owner) = (inode, by.owner);
+            FileCommand::Create { parent, name, node, exclusive: true, owner, mode }
+        };
         let reply = match operation {
-            Operation::Lookup(name) => Reply::Entry(fs.lookup(by, inode, name).await?),
+            Operation::Lookup(name) => Reply::Entry(fs.entry(by, FileCommand::Lookup { parent: inode, name }).await?),
             Operation::GetAttributes(handle) => match fs.attributes(by, inode, handle.map(OpenFile)).await {
                 // A directory that was removed stays open, and has no names any more.
                 Err(Errno::STALE) => Reply::Attributes(self.parents.removed(inode).ok_or(Errno::STALE)?),
@@ -172,26 +185,35 @@ impl Serving<'_> {
                 }
                 Reply::Attributes(fs.set_attributes(by, inode, through, change, size).await?)
             }
-            Operation::ReadLink => Reply::Data(vec![fs.read_link(by, inode).await?]),
+            Operation::ReadLink => match fs.command(by, FileCommand::ReadLink { inode }).await? {
+                FileResult::Target(target) => Reply::Data(vec![target]),
+                _ => return Err(wrong_result()),
+            },
             Operation::SymbolicLink { name, target } => {
-                Reply::Entry(fs.make(by, (inode, name), NewInode::SymbolicLink { target }, LINK_MODE).await?)
+                Reply::Entry(fs.entry(by, make(name, NewInode::SymbolicLink { target }, LINK_MODE)).await?)
             }
             Operation::MakeNode { mode, device, name } => {
-                Reply::Entry(fs.make(by, (inode, name), node(mode, device)?, permissions(mode)).await?)
+                Reply::Entry(fs.entry(by, make(name, node(mode, device)?, permissions(mode))).await?)
             }
             Operation::MakeDirectory { mode, name } => {
-                Reply::Entry(fs.make(by, (inode, name), NewInode::Directory, permissions(mode)).await?)
+                Reply::Entry(fs.entry(by, make(name, NewInode::Directory, permissions(mode))).await?)
             }
-            Operation::Unlink(name) => done(fs.unlink(by, inode, name).await)?,
-            Operation::RemoveDirectory(name) => done(fs.remove_directory(by, inode, name).await)?,
+            Operation::Unlink(name) => done(fs.of_names(by, FileCommand::Unlink { parent: inode, name }).await)?,
+            Operation::RemoveDirectory(name) => {
+                done(fs.of_names(by, FileCommand::RemoveDirectory { parent: inode, name }).await)?
+            }
             Operation::Rename { new_parent, flags, name, new_name } => {
                 let no_replace = RenameFlags::NOREPLACE.bits();
                 if flags & !no_replace != 0 {
                     return Err(Errno::INVAL);
                 }
-                done(fs.rename(by, (inode, name), (InodeId(new_parent), new_name), flags == no_replace).await)?
+                let (parent, new_parent, no_replace) = (inode, InodeId(new_parent), flags == no_replace);
+                done(fs.of_names(by, FileCommand::Rename { parent, name, new_parent, new_name, no_replace }).await)?
             }
-            Operation::Link { inode: linked, name } => Reply::Entry(fs.link(by, InodeId(linked), inode, name).await?),
+            Operation::Link { inode: linked, name } => {
+                let link = FileCommand::Link { inode: InodeId(linked), parent: inode, name };
+                Reply::Entry(fs.entry(by, link).await?)
+            }
             Operation::OpenDirectory => Reply::DirectoryOpened,
             Operation::ReadDirectory { offset, room } => self.read_directory(by, inode, offset, room).await?,
             Operation::ListAttributes(0) => Reply::NoAttributes,
@@ -247,23 +269,23 @@ impl Serving<'_> {
                 self.kernel.wrote(inode, offset + written as u64);
                 Reply::Written(written as u32)
             }
-            Operation::Sync(handle) => done(fs.sync(by, OpenFile(handle)).await)?,
+            Operation::Sync(handle) => done(fs.call_file(by, OpenFile(handle), sync).await)?,
             Operation::Flush { handle, owner } => {
                 let (file, owner) = (OpenFile(handle), AdvisoryOwner(owner));
                 // Who sees that the file is closed sees the time of its last write. The bytes themselves are durable.
-                let _ = fs.sync(by, file).await;
+                let _ = fs.call_file(by, file, sync).await;
                 self.owners.remove(file, owner);
                 // Another thread may wait for a lock still: as on Linux, that wait goes on.
-                done(fs.unlock(by, (file, owner, LockRange::Bytes(0..limits::FILE_BYTES_MAX))).await)?
+                done(fs.call_file(by, file, unlock(owner, 0..FILE_LOCK.start)).await)?
             }
             Operation::Release(handle) => {
                 let file = OpenFile(handle);
                 self.kernel.closed(inode, file);
                 for owner in self.owners.take(file) {
                     // The file is closed all the same.
-                    let _ = fs.release_owner(by, file, owner).await;
+                    let _ = fs.call_file(by, file, |handle| FilesRequest::ReleaseOwner { handle, owner }).await;
                 }
-                done(fs.close(by, file).await)?
+                done(fs.call_file(by, file, close).await)?
             }
             Operation::TestLock(lock) => self.test_lock(by, lock).await?,
             Operation::SetLock { lock, waits } => self.set_lock(by, lock, waits).await?,
@@ -316,7 +338,7 @@ impl Serving<'_> {
         if flags & OFlags::TRUNC.bits() != 0
             && let Err(error) = fs.set_attributes(by, inode, Some(file), AttributeChange::default(), Some(0)).await
         {
-            let _ = fs.close(by, file).await;
+            let _ = fs.call_file(by, file, close).await;
             return Err(error);
         }
         Ok(file)
@@ -330,7 +352,7 @@ impl Serving<'_> {
             let made = fs.create(by, (parent, name.clone()), permissions(mode)).await;
             let (attributes, opened) = match made {
                 Err(Errno::EXIST) if flags & OFlags::EXCL.bits() == 0 => {
-                    match fs.lookup(by, parent, name.clone()).await {
+                    match fs.entry(by, FileCommand::Lookup { parent, name: name.clone() }).await {
                         Ok(found) if may_open(by, &found, flags) => (found, self.open(by, found.inode, flags).await),
                         // The kernel looks the name up, and checks the permissions.
                         Ok(_) => return Err(Errno::STALE),
@@ -381,26 +403,46 @@ impl Serving<'_> {
     }
 
     async fn test_lock(&self, by: &Caller, request: LockRequest) -> Result<Reply> {
-        let mode = mode(request.lock.kind)?;
-        let is_locked = self.file_system.test_lock(by, place(&request), mode).await?;
+        let (owner, mode, range) = (AdvisoryOwner(request.owner), mode(request.lock.kind)?, range(&request)?);
+        let test = |handle| FilesRequest::TestLock { handle, owner, range, mode };
+        let is_locked = match self.file_system.call_file(by, OpenFile(request.handle), test).await? {
+            FilesSuccess::Tested { is_locked } => is_locked,
+            other => unreachable!("a host answers a test of a lock with its result, not {other:?}"),
+        };
         // What is known is that the range is locked; neither by whom nor how.
         let kind = if is_locked { F_WRLCK } else { F_UNLCK };
         Ok(Reply::Lock(FileLock { kind, pid: 0, ..request.lock }))
     }
 
     async fn set_lock(&self, by: &Caller, request: LockRequest, waits: bool) -> Result<Reply> {
-        let at = place(&request);
+        let (fs, file, owner) = (self.file_system, OpenFile(request.handle), AdvisoryOwner(request.owner));
+        let range = range(&request);
         if request.lock.kind == F_UNLCK {
-            return done(self.file_system.unlock(by, at).await);
+            // Where nothing can be locked, nothing is.
+            let Ok(range) = range else { return Ok(Reply::Done) };
+            return done(fs.call_file(by, file, unlock(owner, range)).await);
         }
         let mode = mode(request.lock.kind)?;
-        self.owners.add(at.0, at.1)?;
-        done(self.file_system.lock(by, at, mode, waits).await)
+        self.owners.add(file, owner)?;
+        let range = range?;
+        done(fs.call_file(by, file, |handle| FilesRequest::Lock { handle, owner, range, mode, wait: waits }).await)
     }
 }
 
-fn done(result: Result<()>) -> Result<Reply> {
-    result.map(|()| Reply::Done)
+fn sync(handle: FileHandle) -> FilesRequest {
+    FilesRequest::Sync { handle }
+}
+
+fn close(handle: FileHandle) -> FilesRequest {
+    FilesRequest::Close { handle }
+}
+
+fn unlock(owner: AdvisoryOwner, range: Range<u64>) -> impl FnOnce(FileHandle) -> FilesRequest {
+    move |handle| FilesRequest::Unlock { handle, owner, range }
+}
+
+fn done<T>(result: Result<T>) -> Result<Reply> {
+    result.map(|_| Reply::Done)
 }
 
 /// True if the caller surely may open the file: it is its owner, and the owner may.
@@ -451,15 +493,15 @@ fn change_of(change: &SetattrIn) -> (AttributeChange, Option<u64>) {
     (attributes, has(flag::FATTR_SIZE).then_some(change.size))
 }
 
-fn place(request: &LockRequest) -> LockPlace {
+/// The bytes to lock. Bytes behind the longest file can't be locked.
+fn range(request: &LockRequest) -> Result<Range<u64>> {
     let FileLock { start, end, .. } = request.lock;
-    let range = if request.flags & flag::FUSE_LK_FLOCK != 0 {
-        LockRange::File
-    } else {
+    match request.flags & flag::FUSE_LK_FLOCK != 0 {
+        true => Ok(FILE_LOCK),
         // The kernel names the last byte.
-        LockRange::Bytes(start..if end >= OFFSET_MAX { u64::MAX } else { end + 1 })
-    };
-    (OpenFile(request.handle), AdvisoryOwner(request.owner), range)
+        false if start < FILE_LOCK.start => Ok(start..end.saturating_add(1).min(FILE_LOCK.start)),
+        false => Err(Errno::INVAL),
+    }
 }
 
 fn mode(kind: u32) -> Result<LockMode> {
