@@ -97,6 +97,16 @@
 
 #![warn(missing_docs)]
 
+/// What is in the expected answer; any other answer breaks the protocol.
+macro_rules! expected {
+    ($answer:expr, $expected:pat => $value:expr) => {
+        match $answer {
+            $expected => Ok($value),
+            _ => Err(crate::Error::ProtocolError.into()),
+        }
+    };
+}
+
 mod array;
 mod countdown;
 mod driving;

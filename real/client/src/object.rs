@@ -240,10 +240,8 @@ impl Object {
         after: Option<AttributeName>,
         most: u32,
     ) -> Result<(Vec<(AttributeName, u32)>, bool), Error> {
-        match self.act(Action::ListAttributes { after, page, most }).await? {
-            ActionResult::Attributes { found, more } => Ok((found, more)),
-            _ => Err(Error::ProtocolError),
-        }
+        let listed = self.act(Action::ListAttributes { after, page, most }).await?;
+        expected!(listed, ActionResult::Attributes { found, more } => (found, more))
     }
 
     /// Compare-and-swap (device-atomics paper, section 4): sets an attribute to `swap` if its value is `compare`. An undefined attribute equals

@@ -108,16 +108,12 @@ impl Ranges {
 
     async fn take(self, request: RangesRequest, range: Range<u64>, mode: LockMode) -> Result<(RangeLock, bool), Error> {
         let array = self.array.clone();
-        array
-            .on_thread(async move {
-                match self.array.call(request).await? {
-                    HostSuccess::RangeLocked { lock, kept } => {
-                        Ok((RangeLock { ranges: self, range, mode, lock, parts: Parts::default() }, kept))
-                    }
-                    _ => Err(Error::ProtocolError),
-                }
-            })
-            .await
+        let lock = async move {
+            let locked = self.array.call(request).await?;
+            let HostSuccess::RangeLocked { lock, kept } = locked else { return Err(Error::ProtocolError) };
+            Ok((RangeLock { ranges: self, range, mode, lock, parts: Parts::default() }, kept))
+        };
+        array.on_thread(lock).await
     }
 }
 

@@ -93,12 +93,9 @@ impl Space {
     pub async fn list_after(&self, after: u64, most: u32) -> Result<(Vec<u64>, bool), Error> {
         let list = Action::List { after: ObjectId(after), most };
         let results = self.request().command(plain(0, list)).send().await?.into_results();
-        match results.into_iter().next().map(|result| result.action) {
-            Some(ActionResult::Objects { found, more }) => {
-                Ok((found.into_iter().map(|object| object.0).collect(), more))
-            }
-            _ => Err(Error::ProtocolError),
-        }
+        let listed = results.into_iter().next().map(|result| result.action);
+        let Some(ActionResult::Objects { found, more }) = listed else { return Err(Error::ProtocolError) };
+        Ok((found.into_iter().map(|object| object.0).collect(), more))
     }
 
     /// An empty request, to which commands are added.
@@ -166,11 +163,8 @@ impl Space {
         patience: Duration,
     ) -> Result<Value, Error> {
         let (object, seen) = (ObjectId(object), seen.clone().into_bytes());
-        match self.array.call(ObjectsRequest::Await { device, object, name, seen, patience }).await {
-            Ok(HostSuccess::Value(value)) => Ok(Value::from(value)),
-            Ok(_) => Err(Error::ProtocolError),
-            Err(error) => Err(error.into()),
-        }
+        let awaited = self.array.call(ObjectsRequest::Await { device, object, name, seen, patience }).await?;
+        expected!(awaited, HostSuccess::Value(value) => Value::from(value))
     }
 }
 

@@ -47,15 +47,9 @@ impl Volume {
     pub async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
         let mut data = BytesMut::new();
         for (offset, length) in self.pieces(offset, length as u64, limits::TRANSACTION_BYTES_MAX as u64)? {
-            let volume = self.id;
-            let buffers = match self
-                .array
-                .call_within(VolumeRequest::Read { volume, offset, length: length as usize, patience: Patience::Host })
-                .await?
-            {
-                HostSuccess::Data(buffers) => buffers,
-                _ => return Err(Error::ProtocolError),
-            };
+            let (volume, length, patience) = (self.id, length as usize, Patience::Host);
+            let read = self.array.call_within(VolumeRequest::Read { volume, offset, length, patience }).await?;
+            let HostSuccess::Data(buffers) = read else { return Err(Error::ProtocolError) };
             buffers.iter().for_each(|buffer| data.extend_from_slice(buffer));
         }
         if data.len() == length { Ok(data.freeze()) } else { Err(Error::ProtocolError) }

@@ -92,8 +92,6 @@ impl Files {
 
 /// Entries of a directory after this cookie, and whether there are more.
 pub(super) async fn page(mount: &Mount, inode: InodeId, after: u64) -> Result<(Vec<DirectoryEntry>, bool), FilesError> {
-    match mount.command(FileCommand::ReadDirectory { inode, after, most: FILE_ENTRIES_MAX as u32 }).await? {
-        FileResult::Entries { entries, more } => Ok((entries, more)),
-        _ => Err(FilesError::ProtocolError),
-    }
+    let read = FileCommand::ReadDirectory { inode, after, most: FILE_ENTRIES_MAX as u32 };
+    expected!(mount.command(read).await?, FileResult::Entries { entries, more } => (entries, more))
 }

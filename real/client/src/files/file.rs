@@ -58,7 +58,9 @@ impl File {
         let mut all = BytesMut::new();
         loop {
             let part = (length - all.len()).min(FILE_IO_BYTES_MAX);
-            let mut data = self.read_part(offset.saturating_add(all.len() as u64), part).await?;
+            let offset = offset.saturating_add(all.len() as u64);
+            let read = self.ask(FilesRequest::Read { handle: self.open.handle, offset, length: part }).await?;
+            let FilesSuccess::Data(mut data) = read else { return Err(FilesError::ProtocolError) };
             if all.is_empty() && part == length && data.len() == 1 {
                 return Ok(data.remove(0));
             }
@@ -79,10 +81,8 @@ impl File {
         if !self.access.read {
             return Err(FilesError::NotReadable);
         }
-        match self.ask(FilesRequest::NextData { handle: self.open.handle, offset }).await? {
-            FilesSuccess::NextData(data) => Ok(data),
-            _ => Err(FilesError::ProtocolError),
-        }
+        let next = FilesRequest::NextData { handle: self.open.handle, offset };
+        expected!(self.ask(next).await?, FilesSuccess::NextData(data) => data)
     }
 
     /// Writes bytes at `offset`. The file grows if necessary; a gap reads as zeros.
@@ -176,13 +176,6 @@ impl File {
         // It goes on even if nobody waits for it.
         let closing = self.files.mount.runtime.spawn(async move { open.close().await });
         self.files.run(async move { closing.await.unwrap_or(Err(FilesError::Closed)) }).await
-    }
-
-    async fn read_part(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, FilesError> {
-        match self.ask(FilesRequest::Read { handle: self.open.handle, offset, length }).await? {
-            FilesSuccess::Data(data) => Ok(data),
-            _ => Err(FilesError::ProtocolError),
-        }
     }
 
     pub(super) async fn ask(&self, request: FilesRequest) -> Result<FilesSuccess, FilesError> {

@@ -83,10 +83,8 @@ impl File {
     pub async fn is_locked(&self, owner: LockOwner, range: Range<u64>, kind: LockKind) -> Result<bool, FilesError> {
         check(&range)?;
         let (handle, owner, mode) = (self.open.handle, AdvisoryOwner(owner.0), mode(kind));
-        match self.ask(FilesRequest::TestLock { handle, owner, range, mode }).await? {
-            FilesSuccess::Tested { is_locked } => Ok(is_locked),
-            _ => Err(FilesError::ProtocolError),
-        }
+        let test = FilesRequest::TestLock { handle, owner, range, mode };
+        expected!(self.ask(test).await?, FilesSuccess::Tested { is_locked } => is_locked)
     }
 
     fn lock_request(

@@ -59,18 +59,12 @@ impl Mount {
     }
 
     pub async fn command(&self, command: FileCommand) -> Result<FileResult, FilesError> {
-        match self.ask(FilesRequest::Command(command)).await? {
-            FilesSuccess::Result(result) => Ok(result),
-            _ => Err(FilesError::ProtocolError),
-        }
+        expected!(self.ask(FilesRequest::Command(command)).await?, FilesSuccess::Result(result) => result)
     }
 
     /// Executes a command whose result is attributes.
     async fn attributes(&self, command: FileCommand) -> Result<FileAttributes, FilesError> {
-        match self.command(command).await? {
-            FileResult::Attributes(attributes) => Ok(attributes),
-            _ => Err(FilesError::ProtocolError),
-        }
+        expected!(self.command(command).await?, FileResult::Attributes(attributes) => attributes)
     }
 
     pub async fn lookup(&self, parent: InodeId, name: Bytes) -> Result<FileAttributes, FilesError> {
@@ -82,10 +76,7 @@ impl Mount {
     }
 
     pub async fn read_link(&self, inode: InodeId) -> Result<Bytes, FilesError> {
-        match self.command(FileCommand::ReadLink { inode }).await? {
-            FileResult::Target(target) => Ok(target),
-            _ => Err(FilesError::ProtocolError),
-        }
+        expected!(self.command(FileCommand::ReadLink { inode }).await?, FileResult::Target(target) => target)
     }
 
     /// Creates an inode. Returns its attributes, and whether it is new.
@@ -96,10 +87,8 @@ impl Mount {
         exclusive: bool,
         (owner, mode): (Owner, u16),
     ) -> Result<(FileAttributes, bool), FilesError> {
-        match self.command(FileCommand::Create { parent, name, node, exclusive, owner, mode }).await? {
-            FileResult::Created { attributes, is_new } => Ok((attributes, is_new)),
-            _ => Err(FilesError::ProtocolError),
-        }
+        let create = FileCommand::Create { parent, name, node, exclusive, owner, mode };
+        expected!(self.command(create).await?, FileResult::Created { attributes, is_new } => (attributes, is_new))
     }
 
     /// Opens a file. If this future is dropped, the file is closed.

@@ -167,10 +167,8 @@ impl Files {
     pub async fn space(&self) -> Result<FileSystemSpace, FilesError> {
         let mount = self.mount.clone();
         self.run(async move {
-            match mount.command(FileCommand::StatFileSystem).await? {
-                FileResult::FileSystem(status) => Ok(status.into()),
-                _ => Err(FilesError::ProtocolError),
-            }
+            let status = mount.command(FileCommand::StatFileSystem).await?;
+            expected!(status, FileResult::FileSystem(status) => status.into())
         })
         .await
     }
