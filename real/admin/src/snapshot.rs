@@ -29,7 +29,9 @@ const NO_ANSWER: &str = "silent: no answer";
 /// An additional counter of devices: 1 if the device has a lease.
 pub const LEASE_COUNTER: &str = "has_lease";
 /// A device's counter of blocks that it has read and found corrupt.
-const CORRUPT_COUNTER: &str = "blocks_corrupt";
+pub const CORRUPT_COUNTER: &str = "blocks_corrupt";
+/// A device's counter of blocks that volumes and objects can have on it in addition.
+pub const UNCLAIMED_COUNTER: &str = "blocks_unclaimed";
 /// A device's counter of absent blocks.
 const ABSENT_COUNTER: &str = "blocks_absent";
 /// The name of a device's counter of how long its disk's commands wait for the next one to complete, in microseconds.
@@ -153,8 +155,7 @@ impl SnapshotReader {
             Some(refusal @ Refusal::NoInodes) => Err(Failure::failed("disk-full", refusal.to_string()).hint(NO_INODES)),
             _ => Ok(()),
         }?;
-        let started = Session::start(&self.control, self.role).await;
-        started.map_err(Failure::from)
+        Ok(Session::start(&self.control, self.role).await?)
     }
 
     /// Ends the host.
@@ -184,11 +185,9 @@ impl ArraySnapshot {
     }
 
     pub fn condition(&self, id: DeviceId) -> DeviceCondition {
-        let counters = self.states.get(&id).map(|state| &state.counters);
-        let absent = counters.and_then(|counters| counters.iter().find(|(name, _)| name == ABSENT_COUNTER));
         let known = Known {
             health: &self.device_health(id),
-            absent: absent.map(|(_, blocks)| blocks * BLOCK_BYTES as u64),
+            absent: self.counter(id, ABSENT_COUNTER).map(|blocks| blocks * BLOCK_BYTES as u64),
             total: self.bytes_on(id),
             throttle: self.throttle(),
             now: self.now,
@@ -202,14 +201,13 @@ impl ArraySnapshot {
         let name = response_counter(id);
         let live = self.hosts.iter().filter(|host| host.live);
         let of_heartbeats = live.filter_map(|host| host.report.counters.get(&name).copied());
-        let of_disk =
-            self.states.get(&id).and_then(|state| state.counter(DISK_RESPONSE_COUNTER)).filter(|micros| *micros > 0);
+        let of_disk = self.counter(id, DISK_RESPONSE_COUNTER).filter(|micros| *micros > 0);
         of_heartbeats.chain(of_disk).max().map(Duration::from_micros)
     }
 
-    /// Corrupt blocks that a device has read since it was started.
-    pub fn corrupt(&self, id: DeviceId) -> Option<u64> {
-        self.states.get(&id)?.counter(CORRUPT_COUNTER)
+    /// A counter of a device; none if it has not told it.
+    pub fn counter(&self, id: DeviceId, name: &str) -> Option<u64> {
+        self.states.get(&id)?.counter(name)
     }
 
     pub fn throttle(&self) -> ThrottleReport {
@@ -295,15 +293,15 @@ async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) 
             let answered = unix_millis_now();
             let state = match answer {
                 Ok(HostSuccess::Managed(Managed::Inspected(inspection))) => {
+                    let (health, counters) = (DeviceHealth::Serving, inspection.counters);
+                    let mut state = DeviceState { health, counters, clock_ahead_millis: None };
                     // A device of an earlier release does not have this counter; it answers, so it counts as serving.
-                    let lease = inspection.counters.iter().find(|(name, _)| name == LEASE_COUNTER);
-                    let health = match lease {
-                        Some((_, 0)) => DeviceHealth::NoLease,
-                        _ => DeviceHealth::Serving,
-                    };
-                    let clock = inspection.counters.iter().find(|(name, _)| name == CLOCK_COUNTER);
-                    let clock_ahead_millis = clock.map(|(_, clock)| ahead_of(*clock, asked, answered));
-                    DeviceState { health, counters: inspection.counters, clock_ahead_millis }
+                    if state.counter(LEASE_COUNTER) == Some(0) {
+                        state.health = DeviceHealth::NoLease;
+                    }
+                    state.clock_ahead_millis =
+                        state.counter(CLOCK_COUNTER).map(|clock| ahead_of(clock, asked, answered));
+                    state
                 }
                 Ok(_) => DeviceState::silent("unexpected answer"),
                 Err(error) => DeviceState::silent(&error.to_string()),

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::file_system_status::{self, FileSystemStatus};
 use crate::health::{MonitorHealth, VolumeHealth};
 use crate::lock_server_status::{LockServerStatus, lock_servers};
-use crate::snapshot::{ArraySnapshot, SnapshotReader};
+use crate::snapshot::{ArraySnapshot, CORRUPT_COUNTER, SnapshotReader, UNCLAIMED_COUNTER};
 use crate::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId};
@@ -277,7 +277,7 @@ impl DeviceStatus {
             pid: running.and_then(|running| running.pid),
             file: entry.path(&look.control.local().absolute()),
             size_bytes: entry.size,
-            free_bytes: look.states.get(&id).and_then(|state| free_bytes(&state.counters)),
+            free_bytes: look.counter(id, UNCLAIMED_COUNTER).map(|blocks| blocks * BLOCK_BYTES as u64),
             state: look.device_health(id).words(),
             member_state: report.map(|device| device.member_state),
             since: report.map(|device| device.since),
@@ -295,18 +295,12 @@ impl DeviceStatus {
             stays_out_millis: report.and_then(|device| device.stays_out_millis),
             // Hosts remember the times of a device that has ended.
             response_micros: runs.then(|| look.response_time(id)).flatten().map(|time| time.as_micros() as u64),
-            corrupt_blocks: look.corrupt(id),
+            corrupt_blocks: look.counter(id, CORRUPT_COUNTER),
             restarts: running.map(|running| running.restarts),
             counters: look.states.get(&id).map(|state| state.counters.iter().cloned().collect()),
             condition,
         }
     }
-}
-
-/// The free space of a device, by its counters.
-fn free_bytes(counters: &[(String, u64)]) -> Option<u64> {
-    let (_, blocks) = counters.iter().find(|(name, _)| name == "blocks_unclaimed")?;
-    Some(blocks * BLOCK_BYTES as u64)
 }
 
 impl HealingStatus {
@@ -325,7 +319,16 @@ impl HealingStatus {
 
 impl VolumeStatus {
     fn of(look: &ArraySnapshot, volume: &VolumeEntry) -> VolumeStatus {
-        let (state, lacks) = volume_state(look, volume);
+        let health = look.volume_health(volume);
+        let is_served = volume.state == VolumeState::Ready && look.running.is_some();
+        let served = health.as_ref().filter(|_| is_served);
+        let state = match &volume.state {
+            VolumeState::Creating => "being created".to_string(),
+            VolumeState::Deleting => "being deleted".to_string(),
+            VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => format!("changing to {to}"),
+            VolumeState::Ready if look.running.is_none() => "not up".to_string(),
+            VolumeState::Ready => served.map_or("its description is invalid", VolumeHealth::name).to_string(),
+        };
         let is_for_nbd = !volume.attribute_volume && look.description.file_system_of(volume).is_none();
         VolumeStatus {
             name: volume.name.clone(),
@@ -338,11 +341,11 @@ impl VolumeStatus {
             unit_bytes: volume.unit,
             ordering: volume.ordering.clone(),
             atomicity: volume.atomicity.clone(),
-            state,
-            missing_devices: lacks,
-            critical_devices: needs(look, volume).iter().map(|device| device.0).collect(),
-            text: volume_words(look, volume),
+            missing_devices: served.iter().flat_map(|health| health.lacks()).map(|device| device.0).collect(),
+            critical_devices: health.iter().flat_map(|health| needs(volume, health)).map(|device| device.0).collect(),
+            text: volume_words(look, volume, served, &state),
             lost: look.lost(volume).to_vec(),
+            state,
             scrubbed_unix_millis: look.scrubs.get(&volume.id).and_then(|scrub| scrub.ended),
             usable: braid_session::is_usable(volume),
         }
@@ -405,24 +408,6 @@ fn hosts(look: &ArraySnapshot) -> impl Iterator<Item = &HostEntry> {
     look.hosts.iter().filter(|host| host.report.lock_server.is_none())
 }
 
-/// The state of a volume, and the devices that it is served without.
-fn volume_state(look: &ArraySnapshot, volume: &VolumeEntry) -> (String, Vec<u16>) {
-    let state = match &volume.state {
-        VolumeState::Creating => "being created".to_string(),
-        VolumeState::Deleting => "being deleted".to_string(),
-        VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => format!("changing to {to}"),
-        VolumeState::Ready if look.running.is_none() => "not up".to_string(),
-        VolumeState::Ready => match look.volume_health(volume) {
-            Some(health) => {
-                let lacks = health.lacks().iter().map(|device| device.0).collect();
-                return (health.name().to_string(), lacks);
-            }
-            None => "its description is invalid".to_string(),
-        },
-    };
-    (state, Vec::new())
-}
-
 /// The condition of a device as text. A device about which the doctor has found something is not called healthy.
 fn device_words(condition: &DeviceCondition, is_concerned: bool) -> String {
     match condition {
@@ -431,10 +416,10 @@ fn device_words(condition: &DeviceCondition, is_concerned: bool) -> String {
     }
 }
 
-fn volume_words(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
-    let ready = volume.state == VolumeState::Ready && look.running.is_some();
-    let mut words = match look.volume_health(volume).filter(|_| ready) {
-        Some(VolumeHealth::Degraded(devices)) => {
+/// The health of a volume as text; its state, if it is not served.
+fn volume_words(look: &ArraySnapshot, volume: &VolumeEntry, health: Option<&VolumeHealth>, state: &str) -> String {
+    let mut words = match health {
+        Some(health @ VolumeHealth::Degraded(devices)) => {
             let how = |device: &DeviceId| match look.condition(*device) {
                 DeviceCondition::Resynchronising(healing) => {
                     format!("{device} is resynchronising ({})", healing.words())
@@ -443,12 +428,12 @@ fn volume_words(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
                 _ => format!("without {device}"),
             };
             let devices: Vec<String> = devices.iter().map(how).collect();
-            format!("degraded: {}; {}", devices.join(", "), risk(look, volume))
+            format!("degraded: {}; {}", devices.join(", "), risk(volume, health))
         }
         Some(health) => health.words(),
-        None => volume_state(look, volume).0,
+        None => state.to_string(),
     };
-    if ready && volume.moving.is_some() {
+    if health.is_some() && volume.moving.is_some() {
         words += "; being migrated";
     }
     let lost: u64 = look.lost(volume).iter().map(|range| range.length).sum();
@@ -462,18 +447,15 @@ fn volume_words(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
 }
 
 /// The devices whose failure would stop a part of a degraded volume.
-fn needs(look: &ArraySnapshot, volume: &VolumeEntry) -> Vec<DeviceId> {
-    match (volumes::describe(volume), look.volume_health(volume)) {
-        (Ok(described), Some(health @ VolumeHealth::Degraded(_))) => health.needs(&described),
-        _ => Vec::new(),
-    }
+fn needs(volume: &VolumeEntry, health: &VolumeHealth) -> Vec<DeviceId> {
+    let described = volumes::describe(volume).ok().filter(|_| matches!(health, VolumeHealth::Degraded(_)));
+    described.map_or(Vec::new(), |described| health.needs(&described))
 }
 
 /// The effect of another failure on a degraded volume.
-fn risk(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
-    let needs = needs(look, volume);
-    let lacks = volume_state(look, volume).1.len();
-    if needs.len() + lacks >= volume.devices.len() {
+fn risk(volume: &VolumeEntry, health: &VolumeHealth) -> String {
+    let needs = needs(volume, health);
+    if needs.len() + health.lacks().len() >= volume.devices.len() {
         return "one more failure stops it".to_string();
     }
     let needs: Vec<String> = needs.iter().map(DeviceId::to_string).collect();

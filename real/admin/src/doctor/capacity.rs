@@ -2,6 +2,7 @@
 
 use super::examination::{Examination, Process, Space};
 use super::finding::{Findings, Severity, Subject};
+use crate::snapshot::UNCLAIMED_COUNTER;
 use crate::volumes::CHUNK_BLOCKS;
 use Bound::{Counter, Fixed};
 use braid_base::DeviceId;
@@ -162,7 +163,7 @@ fn fill(subject: &Subject, table: &Table, counters: &BTreeMap<String, u64>, foun
 pub fn space(examination: &Examination, found: &mut Findings) {
     refused(examination, found);
     for (id, state) in &examination.look.states {
-        if state.counter("blocks_unclaimed").is_some_and(|blocks| blocks < CHUNK_BLOCKS) {
+        if state.counter(UNCLAIMED_COUNTER).is_some_and(|blocks| blocks < CHUNK_BLOCKS) {
             let text = "has no space left for further volumes and objects; its volumes have theirs";
             found.note(Subject::Device(*id), text);
         }

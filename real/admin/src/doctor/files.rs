@@ -3,6 +3,7 @@
 use super::examination::{Examination, Process, Program};
 use super::finding::{Findings, Subject};
 use crate::failure::{READ_ONLY, make_private, release_lock};
+use crate::snapshot::CORRUPT_COUNTER;
 use crate::start_confirmations;
 use braid_base::DeviceId;
 use braid_control::{Refusal, shell_word};
@@ -65,7 +66,7 @@ pub fn disks(examination: &Examination, found: &mut Findings) {
             ),
             Some(_) => {}
         }
-        match look.corrupt(id).unwrap_or_default() {
+        match look.counter(id, CORRUPT_COUNTER).unwrap_or_default() {
             0 => {}
             blocks => {
                 let text = format!(
@@ -78,7 +79,7 @@ pub fn disks(examination: &Examination, found: &mut Findings) {
                 found.warning(subject.clone(), text, action);
             }
         }
-        let damaged = look.states.get(&id).and_then(|state| state.counter("leaves_damaged")).unwrap_or_default();
+        let damaged = look.counter(id, "leaves_damaged").unwrap_or_default();
         if damaged > 0 {
             let text = format!("has met {damaged} damaged leaves of its object index: values of objects are lost");
             found.error(subject, text, "replace the disk, and restore the objects from a copy");
