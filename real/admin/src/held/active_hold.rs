@@ -43,14 +43,10 @@ impl ActiveHold {
         command: &HeldCommand<'_>,
         stop: &mut impl AsyncFnMut() -> Signal,
     ) -> Result<HeldOutcome, Failure> {
-        let mut running = match Running::start(command, &[("BRAID_TOKEN", self.token().to_string())], false) {
-            Ok(running) => running,
-            Err(failure) => {
-                self.give_back(space, stop).await?;
-                return Err(failure);
-            }
+        let outcome = match Running::start(command, &[("BRAID_TOKEN", self.token().to_string())], false) {
+            Ok(mut running) => self.supervise(space, &mut running, stop).await??,
+            Err(failure) => return self.give_back(space, stop).await.and(Err(failure)),
         };
-        let outcome = self.supervise(space, &mut running, stop).await??;
         self.give_back(space, stop).await?;
         Ok(outcome)
     }
@@ -192,31 +188,22 @@ impl ActiveHold {
     }
 }
 
-pub fn of_lock(error: LockError) -> Failure {
-    match error {
-        LockError::RequestFailure(inner) => failure(inner),
-        LockError::TimedOut { .. } => not_in_time(error.to_string()),
-        LockError::Lost | LockError::Uncertain => lost(error.to_string()),
-        LockError::NoLock => other_structure(error.to_string()),
-    }
+macro_rules! failures_of_procedures {
+    ($($of:ident: $error:ident, lost by $($lost:ident)|+, absent by $absent:ident;)*) => {$(
+        pub fn $of(error: $error) -> Failure {
+            match error {
+                $error::RequestFailure(inner) => failure(inner),
+                $error::TimedOut { .. } => not_in_time(error.to_string()),
+                $($error::$lost { .. })|+ => lost(error.to_string()),
+                $error::$absent => other_structure(error.to_string()),
+            }
+        }
+    )*};
 }
-
-pub fn of_counter(error: CounterError) -> Failure {
-    match error {
-        CounterError::RequestFailure(inner) => failure(inner),
-        CounterError::TimedOut { .. } => not_in_time(error.to_string()),
-        CounterError::Skipped { .. } | CounterError::Uncertain => lost(error.to_string()),
-        CounterError::NoCounter => other_structure(error.to_string()),
-    }
-}
-
-pub fn of_lead(error: FailOverError) -> Failure {
-    match error {
-        FailOverError::RequestFailure(inner) => failure(inner),
-        FailOverError::TimedOut { .. } => not_in_time(error.to_string()),
-        FailOverError::Deposed { .. } | FailOverError::Uncertain => lost(error.to_string()),
-        FailOverError::NoLeader => other_structure(error.to_string()),
-    }
+failures_of_procedures! {
+    of_lock: LockError, lost by Lost | Uncertain, absent by NoLock;
+    of_counter: CounterError, lost by Skipped | Uncertain, absent by NoCounter;
+    of_lead: FailOverError, lost by Deposed | Uncertain, absent by NoLeader;
 }
 
 fn other_structure(message: String) -> Failure {

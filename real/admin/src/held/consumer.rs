@@ -109,10 +109,7 @@ impl Consumer<'_> {
         let mut active_hold = ActiveHold::Item(item);
         let mut running = match Running::start(&self.command, &variables, true) {
             Ok(running) => running,
-            Err(failure) => {
-                active_hold.give_back(space, stop).await?;
-                return Err(failure);
-            }
+            Err(failure) => return active_hold.give_back(space, stop).await.and(Err(failure)),
         };
         let mut input = running.input().expect("its input is a pipe");
         let given = tokio::task::spawn_local(async move {
