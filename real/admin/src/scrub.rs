@@ -382,51 +382,45 @@ async fn check_stripe(
     stripe: u64,
     reconstruct: bool,
 ) -> Result<Finding, HostError> {
-    match client.call(JobRequest::Check { volume: volume.id, stripe }).await {
-        Ok(HostSuccess::Checked { matches: true }) => {}
-        Ok(_) => return Ok(Finding::Bad),
-        Err(error) => return not_compared(error),
+    match is_consistent(client, volume, stripe, reconstruct).await {
+        Ok(is_consistent) => Ok(if is_consistent { Finding::Good } else { Finding::Bad }),
+        Err(HostError::Device { failure: braid_wire::Failure::Lost { .. }, device }) => Ok(Finding::Unreadable(device)),
+        Err(HostError::Unavailable { devices }) => Ok(Finding::Unchecked(devices)),
+        Err(other) => Err(other),
     }
-    if !reconstruct {
-        return Ok(Finding::Good);
+}
+
+async fn is_consistent(
+    client: &HostClient,
+    volume: &VolumeDescription,
+    stripe: u64,
+    reconstruct: bool,
+) -> Result<bool, HostError> {
+    let checked = client.call(JobRequest::Check { volume: volume.id, stripe }).await?;
+    let matches = matches!(checked, HostSuccess::Checked { matches: true });
+    if !matches || !reconstruct {
+        return Ok(matches);
     }
-    let block = braid_base::BLOCK_BYTES as u64;
+    let block = BLOCK_BYTES as u64;
     let unit = volume.layout.unit_blocks() * block;
     let begin = stripe * volume.layout.stripe_blocks() * block;
     let end = (begin + volume.layout.stripe_blocks() * block).min(volume.bytes);
     for offset in (begin..end).step_by(unit as usize) {
-        let length = unit.min(end - offset) as usize;
+        let (volume, length, patience) = (volume.id, unit.min(end - offset) as usize, Patience::Host);
         let mut looks = 0;
         loop {
-            let rebuilt = match client.call(JobRequest::Reconstruct { volume: volume.id, offset, length }).await {
-                Ok(success) => content(success),
-                Err(error) => return not_compared(error),
-            };
-            let there = match client
-                .call(VolumeRequest::Read { volume: volume.id, offset, length, patience: Patience::Host })
-                .await
-            {
-                Ok(success) => content(success),
-                Err(error) => return not_compared(error),
-            };
+            let rebuilt = content(client.call(JobRequest::Reconstruct { volume, offset, length }).await?);
+            let there = content(client.call(VolumeRequest::Read { volume, offset, length, patience }).await?);
             if rebuilt == there {
                 break;
             }
             looks += 1;
             if looks == LOOKS {
-                return Ok(Finding::Bad);
+                return Ok(false);
             }
         }
     }
-    Ok(Finding::Good)
-}
-
-fn not_compared(error: HostError) -> Result<Finding, HostError> {
-    match error {
-        HostError::Device { failure: braid_wire::Failure::Lost { .. }, device } => Ok(Finding::Unreadable(device)),
-        HostError::Unavailable { devices } => Ok(Finding::Unchecked(devices)),
-        other => Err(other),
-    }
+    Ok(true)
 }
 
 fn content(success: HostSuccess) -> Vec<u8> {
