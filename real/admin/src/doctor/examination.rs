@@ -170,20 +170,13 @@ fn processes(look: &ArraySnapshot) -> Vec<Process> {
     if let Some(monitor) = look.monitor.as_ref() {
         add(Subject::Monitor, monitor.process.clone(), Some(monitor.report.counters.clone()));
     }
+    let told = |counters: BTreeMap<String, u64>| Some(counters).filter(|counters| !counters.is_empty());
     for (device, pid) in running.devices.iter().filter_map(|device| Some((DeviceId(device.id), device.pid?))) {
-        let counters = look.states.get(&device).map(|state| state.counters.iter().cloned().collect());
-        add(
-            Subject::Device(device),
-            running.process(pid),
-            counters.filter(|counters: &BTreeMap<_, _>| !counters.is_empty()),
-        );
+        let counters = look.states.get(&device).and_then(|state| told(state.counters.iter().cloned().collect()));
+        add(Subject::Device(device), running.process(pid), counters);
     }
     for host in &look.hosts {
-        add(
-            subject_of(look, host),
-            host.process.clone(),
-            Some(host.report.counters.clone()).filter(|counters| !counters.is_empty()),
-        );
+        add(subject_of(look, host), host.process.clone(), told(host.report.counters.clone()));
     }
     found
 }

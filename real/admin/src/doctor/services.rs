@@ -229,12 +229,9 @@ pub fn volumes(examination: &Examination, found: &mut Findings) {
             let action = format!("`braid scrub {}` lists the ranges: write them again from a copy", entry.name);
             found.error(subject.clone(), text, action);
         }
-        match &entry.state {
-            VolumeState::Ready => {}
-            other => {
-                found.note(subject, format!("is not ready: {}", other.name()));
-                continue;
-            }
+        if entry.state != VolumeState::Ready {
+            found.note(subject, format!("is not ready: {}", entry.state.name()));
+            continue;
         }
         if entry.moving.is_some() {
             let how = format!("`braid volume migrate {0}` continues that, and `--abort` takes it back", entry.name);

@@ -5,7 +5,7 @@ use super::finding::{Findings, Severity, Subject};
 use crate::health::DeviceHealth;
 use braid_base::DeviceId;
 use braid_base::limits::Settings;
-use braid_control::{HostEntry, Refusal, ReportedState};
+use braid_control::{Refusal, ReportedState};
 use braid_session::CLOCK_COUNTER;
 use std::time::Duration;
 
@@ -124,40 +124,27 @@ pub fn leases(examination: &Examination, found: &mut Findings) {
     }
     for host in look.hosts.iter().filter(|host| !host.live) {
         let subject = subject_of(look, host);
-        match silence(host, leases.host(), leases.lease() * LEASES_OF_A_FENCE) {
-            Silence::WillBeFenced { gone: true } => {
+        // Longer than that, it should have been fenced.
+        let longest = leases.host() + leases.lease() * LEASES_OF_A_FENCE;
+        match host.silent.filter(|silent| *silent <= longest) {
+            Some(_) if host.process.has_ended() => {
                 found.note(subject, "has ended without giving up its lease, and is fenced in a while");
             }
             // Nobody is fenced while no host can renew its lease.
             _ if look.refusal == Some(Refusal::ReadOnly) => {
                 found.note(subject, "can't renew its lease while the folder is read-only, and keeps it");
             }
-            Silence::WillBeFenced { gone: false } => {
-                let silent = host.silent.unwrap_or_default().as_secs();
-                let text = format!(
-                    "has not renewed its lease for {silent} s, and loses it after {} s",
-                    leases.host().as_secs()
-                );
+            Some(silent) => {
+                let (silent, most) = (silent.as_secs(), leases.host().as_secs());
+                let text = format!("has not renewed its lease for {silent} s, and loses it after {most} s");
                 let action = format!("see what keeps {}: it may be suspended", host.process);
                 found.warning(subject, text, action);
             }
-            Silence::ShouldBeFenced => {
+            None => {
                 let action = "see the log of `braid up`, which fences silent hosts, and what is said of the monitor";
                 found.warning(subject, "has lost its lease, and is not fenced yet", action);
             }
         }
-    }
-}
-
-enum Silence {
-    WillBeFenced { gone: bool },
-    ShouldBeFenced,
-}
-
-fn silence(host: &HostEntry, fenced_after: Duration, grace: Duration) -> Silence {
-    match host.silent {
-        Some(silent) if silent <= fenced_after + grace => Silence::WillBeFenced { gone: host.process.has_ended() },
-        _ => Silence::ShouldBeFenced,
     }
 }
 
