@@ -316,7 +316,7 @@ fn in_seconds(lease: Duration) -> String {
 }
 
 /// Formats a size such that different sizes look different.
-fn exact_size(bytes: u64) -> String {
+pub fn exact_size(bytes: u64) -> String {
     let short = format_size(bytes);
     if braid_base::units::parse_size(&short) == Ok(bytes) { short } else { format!("{bytes} B") }
 }

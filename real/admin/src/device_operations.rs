@@ -67,7 +67,7 @@ impl Array {
             if let Err(error) = asked {
                 return Err(device_lifecycle::explain(session.control(), error).await);
             }
-            let is_out = |device: Option<&DeviceReport>| stands(device, ReportedState::Out);
+            let is_out = |device: Option<&DeviceReport>| device.is_some_and(|it| it.member_state == ReportedState::Out);
             device_lifecycle::await_report(session.control(), id, Some(ACT_WAIT), is_out).await
         })
         .await
@@ -157,8 +157,4 @@ async fn prepare(session: &Session, new: NewDevice, stem: String) -> Result<Disk
     let default_size = description.creation.size;
     let wanted = NewDisk { path, stem, size, default_size, overwrite };
     new_disk::prepare(session.control().local(), &description, &wanted)
-}
-
-fn stands(device: Option<&DeviceReport>, member_state: ReportedState) -> bool {
-    device.is_some_and(|device| device.member_state == member_state)
 }

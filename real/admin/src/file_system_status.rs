@@ -6,9 +6,7 @@ use crate::metadata_room::MetadataRoom;
 use crate::operation_driver;
 use crate::snapshot::ArraySnapshot;
 use braid_base::FileSystemId;
-use braid_control::{
-    ArrayDescription, EventKind, FileSystemEntry, FileSystemState, HostEntry, MetadataService, Process, RunningSet,
-};
+use braid_control::{EventKind, FileSystemEntry, FileSystemState, HostEntry, MetadataService, Process};
 use braid_session::addressing;
 use serde::{Serialize, Serializer};
 
@@ -162,7 +160,7 @@ impl ServerStatus {
         let lease = latest_server(&look.hosts, id);
         let server = lease.and_then(|host| host.report.metadata_server.as_ref());
         let counter = |name: &str| lease.and_then(|host| host.report.counters.get(name).copied());
-        let health = health(&look.description, &look.hosts, look.running.as_ref(), entry, shard);
+        let health = health(look, entry, shard);
         let service = FileSystemService {
             text: health.words(),
             health,
@@ -184,13 +182,12 @@ impl ServerStatus {
 
 /// A host that uses the file system. Its locks are those at all metadata servers.
 fn client(look: &ArraySnapshot, entry: &FileSystemEntry, host: &HostEntry) -> ClientStatus {
-    let latest = entry.servers().into_iter().filter_map(|id| latest_server(&look.hosts, id));
-    let servers = latest.filter_map(|server| server.report.metadata_server.as_ref());
     let of_host = |server: &MetadataService| {
         let place = server.hosts.iter().position(|known| *known == host.generation.0);
         place.and_then(|place| server.locks.get(place)).copied().unwrap_or_default()
     };
-    let (held, waiting) = servers.map(of_host).fold((0, 0), |sum, of| (sum.0 + of.held, sum.1 + of.waiting));
+    let (held, waiting) =
+        servers(&look.hosts, entry).map(of_host).fold((0, 0), |sum, of| (sum.0 + of.held, sum.1 + of.waiting));
     ClientStatus {
         host: host.generation.0,
         pid: host.process.pid,
@@ -204,13 +201,8 @@ fn client(look: &ArraySnapshot, entry: &FileSystemEntry, host: &HostEntry) -> Cl
 }
 
 /// The health of a shard of a file system. A killed metadata server may still have a lease, so processes are checked.
-fn health(
-    description: &ArrayDescription,
-    hosts: &[HostEntry],
-    running: Option<&RunningSet>,
-    entry: &FileSystemEntry,
-    shard: usize,
-) -> FileSystemHealth {
+fn health(look: &ArraySnapshot, entry: &FileSystemEntry, shard: usize) -> FileSystemHealth {
+    let (hosts, running) = (&look.hosts, look.running.as_ref());
     match entry.state {
         FileSystemState::Creating => return FileSystemHealth::Creating,
         FileSystemState::Deleting => return FileSystemHealth::Deleting,
@@ -224,7 +216,7 @@ fn health(
     }
     let has_role = |role: &str| hosts.iter().filter(is_alive).any(|host| host.role == role);
     let supervised = running.and_then(|running| running.metadata_server(id));
-    let elsewhere = description.devices.iter().any(|device| device.address.is_some());
+    let elsewhere = look.description.devices.iter().any(|device| device.address.is_some());
     if has_role(&operation_driver::role(&entry.name)) {
         FileSystemHealth::Checked
     } else if has_role(&server_role(&entry.server_name(shard))) {

@@ -376,10 +376,8 @@ async fn format(session: &Session, id: FileSystemId, metadata: &VolumeEntry) -> 
     let (nonce, _) = Uuid::new_v4().as_u64_pair();
     let writes = braid_metadata::format(array, id, metadata.bytes, nonce)?;
     for (offset, data) in writes {
-        session
-            .client()
-            .call(VolumeRequest::Write { volume: volume.id, offset, data, patience: Patience::Host })
-            .await?;
+        let write = VolumeRequest::Write { volume: volume.id, offset, data, patience: Patience::Host };
+        session.client().call(write).await?;
     }
     Ok(())
 }
@@ -407,7 +405,7 @@ async fn perform(
     let verb = if new.is_some() { "created" } else { "deleted" };
     let questions = Questions::of(session, subject, format!("file system '{name}' can't be {verb}"));
     let fences = |_: &str| tracing::warn!("the metadata server of file system {name} does not end, and is fenced");
-    let worker = VolumeWorker::new(session, new);
+    let worker = VolumeWorker { session, new, plans: RefCell::default(), made: RefCell::default() };
     operation_driver::run(operation.into(), &questions, Some(&worker), fences).await
 }
 
@@ -451,11 +449,7 @@ impl Worker for VolumeWorker<'_> {
     }
 }
 
-impl<'a> VolumeWorker<'a> {
-    fn new(session: &'a Session, new: Option<&'a NewFileSystem>) -> VolumeWorker<'a> {
-        VolumeWorker { session, new, plans: RefCell::default(), made: RefCell::default() }
-    }
-
+impl VolumeWorker<'_> {
     async fn create(&self, number: usize) -> Result<Answer, Failure> {
         let new = self.new.expect("volumes are created for a new file system");
         if self.plans.borrow().is_none() {

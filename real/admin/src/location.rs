@@ -83,7 +83,7 @@ pub struct RelatedBlock {
 }
 
 /// Stripes whose units are listed.
-const STRIPES_NAMED: u64 = 3;
+const STRIPES_NAMED: usize = 3;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Array {
@@ -184,28 +184,20 @@ impl VolumePart {
         let layout = &volume.layout;
         let position = volume.devices.iter().position(|other| *other == device)?;
         let (unit, stripe_bytes) = (layout.unit_blocks() * BLOCK, layout.stripe_blocks() * BLOCK);
-        let mut first_units = Vec::new();
-        let mut named = 0;
-        for stripe in 0..volume.stripes() {
-            let before = first_units.len();
+        let unit_of = |stripe: u64| {
+            let begin = stripe * stripe_bytes;
             let data = (0..layout.data_units()).find(|data| layout.data_unit(stripe, *data).position == position);
             if let Some(data) = data {
-                let offset = stripe * stripe_bytes + data as u64 * unit;
-                if offset < volume.bytes {
-                    first_units.push(LocatedUnit { kind: "data", offset, length: unit.min(volume.bytes - offset) });
-                }
-            } else if (0..layout.redundancy_units())
-                .any(|unit| layout.redundancy_unit(stripe, unit).position == position)
-            {
-                let kind = if layout.data_units() == 1 { "copy" } else { "parity" };
-                let offset = stripe * stripe_bytes;
-                first_units.push(LocatedUnit { kind, offset, length: stripe_bytes.min(volume.bytes - offset) });
+                let offset = begin + data as u64 * unit;
+                let length = unit.min(volume.bytes.saturating_sub(offset));
+                return (length > 0).then_some(LocatedUnit { kind: "data", offset, length });
             }
-            named += u64::from(first_units.len() > before);
-            if named == STRIPES_NAMED {
-                break;
-            }
-        }
+            let mut redundancy = (0..layout.redundancy_units()).map(|unit| layout.redundancy_unit(stripe, unit));
+            let kind = if layout.data_units() == 1 { "copy" } else { "parity" };
+            let length = stripe_bytes.min(volume.bytes - begin);
+            redundancy.any(|unit| unit.position == position).then_some(LocatedUnit { kind, offset: begin, length })
+        };
+        let first_units = (0..volume.stripes()).filter_map(unit_of).take(STRIPES_NAMED).collect();
         let bytes = volume.component_blocks() * BLOCK;
         Some(VolumePart { name: name.to_string(), volume, moving, position, bytes, first_units })
     }

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::operation_driver::{self, Answered, Work, Worker};
 use crate::volumes;
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Extents, VolumeId};
+use braid_base::{BLOCK_BYTES, BlockRange, Extents, VolumeId};
 use braid_control::{ArrayDescription, Change as EntryChange, PlacementEntry, VolumeEntry, VolumeState};
 use braid_control_protocol::{Answer, Change, Migration, Question, Timing, VolumeChange};
 use braid_layout::{Atomicity, RaidLevel};
@@ -48,7 +48,6 @@ impl MigrationTarget {
 
     /// True if it specifies the target of a migration that is under way.
     fn is(&self, current: &PlacementEntry, description: &ArrayDescription, entry: &VolumeEntry) -> bool {
-        let set = |devices: &[u16]| devices.iter().copied().collect::<BTreeSet<u16>>();
         target(description, entry, self).is_ok_and(|to| {
             to.layout == current.layout && to.unit == current.unit && set(&to.devices) == set(&current.devices)
         })
@@ -140,7 +139,12 @@ impl Array {
         if entry.moving.is_none() {
             return Err(Failure::usage("not-moving", format!("volume '{name}' is not being migrated")));
         }
-        self.with_host(WHAT, async |session| give_up(session, name, watcher).await).await?;
+        let give_up = async |session: &Session| {
+            let what = format!("migration of volume '{name}' can't be abandoned");
+            let change = VolumeChange::new(session.generation(), Change::GiveUpMove, Timing::default());
+            operation_driver::perform(session, name, what, change, None, |what| watcher.stage(what)).await
+        };
+        self.with_host(WHAT, give_up).await?;
         Ok(Migrated { volume: volumes::find(&self.control().describe().await?, name)?.clone(), copied: None })
     }
 
@@ -312,7 +316,7 @@ pub fn target(
     let unit = wish.unit.unwrap_or(entry.unit);
     let domains = volumes::chosen_domains(description, wish.devices.as_deref())?;
     // This fails if there are too few devices, or failure domains.
-    let mut devices = volumes::ring(&domains, scheme)?;
+    let devices = volumes::ring(&domains, scheme)?;
     let layout = array_creation::layout(scheme, devices.len(), unit)?;
     if !volume.can_move_to(&layout) {
         let message = format!(
@@ -321,16 +325,16 @@ pub fn target(
         );
         return Err(Failure::failed("cannot-move", message).hint("create another volume, and copy the content"));
     }
-    let mut same = entry.devices.clone();
-    same.sort_unstable();
-    devices.sort_unstable();
-    if scheme == volume.layout.scheme() && unit == entry.unit && devices == same {
+    if scheme == volume.layout.scheme() && unit == entry.unit && set(&devices) == set(&entry.devices) {
         return Err(Failure::usage("same-place", format!("volume '{name}' already lies there"))
             .hint("choose another place with --layout, --unit or --devices"));
     }
-    let devices = volumes::ring(&domains, scheme)?;
     let first_block = volume.place_for(&layout);
     Ok(PlacementEntry { layout: scheme.to_string(), unit, devices, first_block, copied_to: 0, begun: 0 })
+}
+
+fn set(devices: &[u16]) -> BTreeSet<u16> {
+    devices.iter().copied().collect()
 }
 
 /// Fails if a device has too little space for its part of the target.
@@ -341,21 +345,11 @@ async fn check_target(session: &Session, entry: &VolumeEntry, to: &PlacementEntr
     let what = format!("migration of volume '{}' can't begin", entry.name);
     volumes::require_in(session.control(), &after.holders(), &what).await?;
     match volumes::lacking(session, &before, &after).await? {
-        Some((device, needed, room)) => Err(no_room(device, needed, room)),
+        Some((device, needed, room)) => {
+            let [needed, room] = [needed, room].map(|blocks| format_size(blocks * BLOCK_BYTES as u64));
+            let message = format!("device {device} has {room} free, but the migration needs {needed} more there");
+            Err(Failure::failed("device-full", message).hint("delete a volume, or choose other devices with --devices"))
+        }
         None => Ok(()),
     }
-}
-
-/// Abandons a migration: frees the target.
-async fn give_up(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
-    let what = format!("migration of volume '{name}' can't be abandoned");
-    let change = VolumeChange::new(session.generation(), Change::GiveUpMove, Timing::default());
-    operation_driver::perform(session, name, what, change, None, |what| watcher.stage(what)).await
-}
-
-fn no_room(device: DeviceId, needed: u64, room: u64) -> Failure {
-    let size = |blocks: u64| braid_base::units::format_size(blocks * BLOCK_BYTES as u64);
-    let message =
-        format!("device {device} has {} free, but the migration needs {} more there", size(room), size(needed));
-    Failure::failed("device-full", message).hint("delete a volume, or choose other devices with --devices")
 }

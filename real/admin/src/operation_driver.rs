@@ -11,6 +11,7 @@ pub(crate) mod store;
 
 use crate::array::await_until;
 use crate::failure::Failure;
+use crate::volumes;
 use braid_base::{Generation, LockServerId, VolumeId};
 use braid_control::{Change as EntryChange, ControlPlane, HostEntry, Moment, VolumeEntry, VolumeState, serving};
 use braid_control_protocol::{
@@ -53,9 +54,7 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
         return Ok(false);
     }
     if entry.moving.is_some() {
-        let message = format!("volume '{name}' is being migrated, and its ordering can't be changed meanwhile");
-        return Err(Failure::failed("volume-moving", message)
-            .hint(format!("complete the migration with `braid volume migrate {name}`")));
+        return Err(volumes::moving(name, ", and its ordering can't be changed meanwhile"));
     }
     let what = format!("the ordering of volume '{name}' can't be changed");
     let change = VolumeChange::new(session.generation(), Change::Ordering(to), Timing::default());
@@ -105,7 +104,8 @@ pub async fn await_lock_servers(control: &ControlPlane) -> Result<(), Failure> {
 async fn lock_servers_serve(control: &ControlPlane) -> Result<Result<(), Failure>, Failure> {
     let description = control.describe().await?;
     let hosts = control.leases().hosts(Moment::now(), description.leases().lease()).await?;
-    let served: Vec<LockServerId> = serving(&hosts).filter_map(served_by).collect();
+    let served: Vec<LockServerId> =
+        serving(&hosts).filter_map(|host| Some(LockServerId(host.report.lock_server.as_ref()?.id))).collect();
     let Some(unavailable) = description.lock_servers().find(|server| !served.contains(server)) else {
         return Ok(Ok(()));
     };
@@ -379,8 +379,4 @@ pub fn monitor_silent(wait: Duration) -> Failure {
     let message = format!("the array's monitor has not adopted the volume within {wait:?}");
     Failure::unreachable("monitor-silent", message)
         .hint("`braid status` shows whether it runs; `braid up` or `braid monitord` starts it")
-}
-
-fn served_by(host: &HostEntry) -> Option<LockServerId> {
-    host.report.lock_server.as_ref().map(|service| LockServerId(service.id))
 }

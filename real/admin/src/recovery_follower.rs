@@ -260,12 +260,8 @@ impl FollowedDevice {
     /// Takes over the device's state from a snapshot.
     fn note(&mut self, id: DeviceId, look: &ArraySnapshot) {
         self.condition = look.condition(id);
-        for recovery in look
-            .hosts
-            .iter()
-            .filter_map(|host| host.report.coordinates_recovery.as_ref())
-            .filter(|recovery| recovery.device == id.0)
-        {
+        let recoveries = look.hosts.iter().filter_map(|host| host.report.coordinates_recovery.as_ref());
+        for recovery in recoveries.filter(|recovery| recovery.device == id.0) {
             for (volume, ranges) in &recovery.lost {
                 let known = self.lost.remove(volume).unwrap_or_default();
                 self.lost.insert(*volume, merged(known.into_iter().chain(ranges.iter().copied())));

@@ -306,9 +306,7 @@ fn check(entry: &VolumeEntry, bytes: u64) -> Result<bool, Failure> {
         return Err(Failure::failed("cannot-grow", message).hint("create a larger one, and copy the attributes"));
     }
     if entry.moving.is_some() {
-        let message = format!("volume '{name}' is being migrated, and its size can't be changed meanwhile");
-        return Err(Failure::failed("volume-moving", message)
-            .hint(format!("complete the migration with `braid volume migrate {name}`")));
+        return Err(volumes::moving(name, ", and its size can't be changed meanwhile"));
     }
     Ok(bytes > entry.bytes)
 }

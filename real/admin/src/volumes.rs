@@ -340,6 +340,12 @@ pub(crate) fn exists(name: &str) -> Failure {
     Failure::failed(EXISTS, format!("there is already a volume '{name}'"))
 }
 
+/// The failure of what can't be done while a volume is migrated.
+pub(crate) fn moving(name: &str, why: &str) -> Failure {
+    Failure::failed("volume-moving", format!("volume '{name}' is being migrated{why}"))
+        .hint(format!("complete the migration with `braid volume migrate {name}`"))
+}
+
 /// The devices in an order in which no stripe has two units in one failure domain.
 pub fn ring(domains: &[(u16, String)], scheme: RaidLevel) -> Result<Vec<u16>, Failure> {
     let devices: Vec<(DeviceId, String)> = domains.iter().map(|(id, domain)| (DeviceId(*id), domain.clone())).collect();

@@ -13,7 +13,7 @@ use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
 use braid_blocks::{Base, Sent};
 use braid_control::ReportedState;
 use braid_layout::{Method, New, ParitySite, PlannedBand, RaidMap, SitePolicy, VolumeDescription, WritePlan};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Stripes that are mapped at most.
 pub const STRIPES_MAX: u64 = 64;
@@ -291,20 +291,14 @@ impl Array {
             return Err(Failure::usage("is-an-attribute-volume", message));
         }
         if volume.moving.is_some() {
-            let message =
-                format!("volume '{name}' is being migrated: its writes go to two locations, which a map can't show");
-            return Err(Failure::failed("volume-moving", message)
-                .hint(format!("complete the migration with `braid volume migrate {name}`")));
+            return Err(volumes::moving(name, ": its writes go to two locations, which a map can't show"));
         }
         check_range(name, &volume, offset, length)?;
-        let states: BTreeMap<u16, Option<ReportedState>> = self
-            .devices()
-            .await?
-            .devices
-            .into_iter()
-            .map(|device| (device.entry.id, device.report.map(|report| report.member_state)))
-            .collect();
-        let device = |id: &DeviceId| MapDevice { id: *id, member_state: states.get(&id.0).copied().flatten() };
+        let known = self.devices().await?.devices;
+        let device = |id: &DeviceId| {
+            let report = known.iter().find(|device| device.entry.id == id.0).and_then(|device| device.report.as_ref());
+            MapDevice { id: *id, member_state: report.map(|report| report.member_state) }
+        };
         let devices = volume.devices.iter().map(device).collect();
         WriteMap::new(&volume, devices, site.unwrap_or(MapSite::Policy(volume.parity_site)), offset, length)
     }

@@ -1,10 +1,11 @@
 //! `braid volume map`: prints the RAIDmap of a write (the parallel-RAID paper, Figure 7).
 
 use crate::report;
+use braid_admin::array_creation::exact_size;
 use braid_admin::write_map::{Cell, MapBand, MapDevice, MapSite, Receiver, Role, Transfers, WriteMap};
 use braid_admin::{Array, Failure};
 use braid_base::BlockRange;
-use braid_base::units::{format_size, parse_size};
+use braid_base::units::format_size;
 use braid_blocks::{Base, Sent};
 use braid_control::ReportedState;
 use braid_layout::{Method, ParitySite, SitePolicy};
@@ -54,7 +55,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 }
 
 fn text_of(name: &str, offset: u64, length: u64, map: &WriteMap) -> String {
-    let (site, length, offset) = (map.site.name(), exact(length), exact(offset));
+    let (site, length, offset) = (map.site.name(), exact_size(length), exact_size(offset));
     let mut text = format!("a write of {length} at offset {offset} of volume {name}, parity site {site}\n\n");
     text += &table_of(map);
     text += &format!("\n{}\n", computed(map));
@@ -69,12 +70,6 @@ fn text_of(name: &str, offset: u64, length: u64, map: &WriteMap) -> String {
     }
     text += "\nfirst line of a cell: block of the volume, block on the device, where it is sent\n";
     text + "states: 1 read, 2 XOR old with new data, 3 send, 4 await, 5 XOR what comes in, 6 write\n"
-}
-
-/// A size without rounding.
-fn exact(bytes: u64) -> String {
-    let text = format_size(bytes);
-    if parse_size(&text) == Ok(bytes) { text } else { format!("{bytes} B") }
 }
 
 /// Where the parity is computed, as a sentence.
