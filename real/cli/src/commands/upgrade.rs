@@ -48,13 +48,11 @@ fn status(report: &UpgradeReport) -> String {
     if report.knows < next {
         text += &format!("the monitor does not know level {next}\n");
     }
-    let numbers = |of: Vec<String>| of.join(", ");
-    for (kind, which) in [
-        ("devices", numbers(report.older_devices.iter().map(u16::to_string).collect())),
-        ("hosts", numbers(report.older_hosts.iter().map(u32::to_string).collect())),
-    ] {
+    let devices = report.older_devices.iter().map(u16::to_string).collect::<Vec<_>>();
+    let hosts = report.older_hosts.iter().map(u32::to_string).collect::<Vec<_>>();
+    for (kind, which) in [("devices", devices), ("hosts", hosts)] {
         if !which.is_empty() {
-            text += &format!("{kind} that do not know level {next}: {which}\n");
+            text += &format!("{kind} that do not know level {next}: {}\n", which.join(", "));
         }
     }
     if report.older_lock_servers > 0 {

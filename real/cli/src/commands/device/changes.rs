@@ -122,13 +122,8 @@ pub struct ReadmitArgs {
 pub async fn fail(arguments: FailArgs, common: &Common) -> Result<ExitCode, Failure> {
     let id = arguments.device;
     Array::of(common.control()).fail_device(id, arguments.yes).await?;
-    say(
-        common,
-        id,
-        ReportedState::Out,
-        format!("device {id} is out: allow it to return with `braid device readmit {id}`\n"),
-    );
-    Ok(ExitCode::SUCCESS)
+    let text = format!("device {id} is out: allow it to return with `braid device readmit {id}`\n");
+    say(common, id, ReportedState::Out, text)
 }
 
 pub async fn readmit(arguments: ReadmitArgs, common: &Common) -> Result<ExitCode, Failure> {
@@ -138,12 +133,11 @@ pub async fn readmit(arguments: ReadmitArgs, common: &Common) -> Result<ExitCode
         ReportedState::In => format!("device {id} is in\n"),
         _ => format!("device {id} is back, and is being resynchronised: `braid status` shows the progress\n"),
     };
-    say(common, id, member_state, text);
-    Ok(ExitCode::SUCCESS)
+    say(common, id, member_state, text)
 }
 
-fn say(common: &Common, id: u16, member_state: ReportedState, text: String) {
-    report::print(common.json, json!({"device": id, "member_state": member_state.name()}), || text);
+fn say(common: &Common, id: u16, member_state: ReportedState, text: String) -> Result<ExitCode, Failure> {
+    report::done(common.json, json!({"device": id, "member_state": member_state.name()}), || text)
 }
 
 /// Replace the disk of a device, and rebuild it

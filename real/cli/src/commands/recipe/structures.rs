@@ -273,11 +273,8 @@ impl OnObject for DirectoryCommand {
                 let (mut names, mut after) = (Vec::new(), None);
                 loop {
                     let page = space.run(directory.names(after, NAMES)).await?.map_err(failure)?;
-                    let readable = |(name, ObjectId(target)): (_, ObjectId)| {
-                        let name: braid_client::Bytes = name;
-                        (String::from_utf8_lossy(&name).into_owned(), target)
-                    };
-                    names.extend(page.names.into_iter().map(readable));
+                    let named = page.names.iter();
+                    names.extend(named.map(|(name, target)| (String::from_utf8_lossy(name).into_owned(), target.0)));
                     after = page.more;
                     if after.is_none() {
                         break;

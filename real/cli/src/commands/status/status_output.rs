@@ -11,6 +11,7 @@ use braid_base::units::format_size;
 use braid_base::{DeviceId, Generation, LockServerId};
 use braid_control::{DeviceEntry, Process, Refusal, ThrottleReport, WaitingReport, shell_word};
 use braid_ordering::Atomicity;
+use braid_session::Metrics;
 use braid_shell::StoppedRecording;
 use braid_terminal::output::{table, titled};
 use std::collections::BTreeMap;
@@ -317,22 +318,20 @@ fn device_table(look: &ArraySnapshot, status: &Status) -> String {
 fn all_counted(look: &ArraySnapshot, status: &Status) -> String {
     let mut text = String::new();
     if let Some(counters) = &status.monitor.counters {
-        text += &counted("the monitor", Vec::new(), &listed(counters));
+        text += &counted("the monitor", |_| Vec::new(), &listed(counters));
     }
     for (id, state) in &look.states {
-        let meaning = metrics::of_device(&state.counters.iter().cloned().collect());
-        text += &counted(&format!("device {id}"), meaning, &state.counters);
+        text += &counted(&format!("device {id}"), metrics::of_device, &state.counters);
     }
     for server in &status.lock_servers {
         if let Some(counters) = &server.counters {
-            let meaning = metrics::of_lock_server(&listed(counters).into_iter().collect());
-            text += &counted(&format!("lock server {}", LockServerId(server.id)), meaning, &listed(counters));
+            let who = format!("lock server {}", LockServerId(server.id));
+            text += &counted(&who, metrics::of_lock_server, &listed(counters));
         }
     }
     for host in status.hosts.iter().filter(|host| !host.counters.is_empty()) {
-        let meaning = metrics::of_host(&listed(&host.counters).into_iter().collect());
         let who = format!("host {} ({})", Generation(host.generation), host.role);
-        text += &counted(&who, meaning, &listed(&host.counters));
+        text += &counted(&who, metrics::of_host, &listed(&host.counters));
     }
     text
 }
@@ -341,10 +340,10 @@ fn listed(counters: &BTreeMap<String, u64>) -> Vec<(String, u64)> {
     counters.clone().into_iter().collect()
 }
 
-/// The counters of a node under its name, after text about them.
-fn counted(who: &str, meaning: Vec<String>, counters: &[(String, u64)]) -> String {
+/// The counters of a node under its name, after text about their meaning.
+fn counted(who: &str, meaning: fn(&Metrics) -> Vec<String>, counters: &[(String, u64)]) -> String {
     let mut text = format!("\n{who}\n");
-    for line in meaning {
+    for line in meaning(&counters.iter().cloned().collect()) {
         text += &format!("  {line}\n");
     }
     let rows: Vec<_> = counters.iter().map(|(name, value)| [format!("  {name}"), value.to_string()]).collect();

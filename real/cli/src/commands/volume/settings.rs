@@ -120,12 +120,12 @@ pub struct UnavailableArgs {
 
 pub async fn set_unavailable(arguments: UnavailableArgs, common: &Common) -> Result<ExitCode, Failure> {
     let before = Array::of(common.control()).set_unavailable(&arguments.name, arguments.setting).await?;
-    Ok(tell_unavailable("volume", "connections that are opened", &arguments, before, common))
+    tell_unavailable("volume", "connections that are opened", &arguments, before, common)
 }
 
 pub async fn set_unavailable_of_file_system(arguments: UnavailableArgs, common: &Common) -> Result<ExitCode, Failure> {
     let before = file_systems::set_unavailable(&common.control(), &arguments.name, arguments.setting).await?;
-    Ok(tell_unavailable("file_system", "mounts that are made", &arguments, before, common))
+    tell_unavailable("file_system", "mounts that are made", &arguments, before, common)
 }
 
 fn tell_unavailable(
@@ -134,10 +134,10 @@ fn tell_unavailable(
     arguments: &UnavailableArgs,
     before: WhenUnavailable,
     common: &Common,
-) -> ExitCode {
+) -> Result<ExitCode, Failure> {
     let UnavailableArgs { name, setting } = arguments;
     let (changed, subject) = (before != *setting, kind.replace('_', " "));
-    report::print(
+    report::done(
         common.json,
         json!({
             kind: name,
@@ -149,6 +149,5 @@ fn tell_unavailable(
             true => format!("{subject} {name}: {setting} instead of {before}, for {what} from now on\n"),
             false => format!("{subject} {name} already has the setting {setting}\n"),
         },
-    );
-    ExitCode::SUCCESS
+    )
 }
