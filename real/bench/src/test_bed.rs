@@ -106,10 +106,7 @@ impl TestBed {
         if self.arrays.iter().any(|array| array.settings == *side) {
             return Ok(());
         }
-        let program = match &side.binary {
-            Some(program) => program.clone(),
-            None => THIS_PROGRAM.into(),
-        };
+        let program = side.binary.clone().unwrap_or_else(|| THIS_PROGRAM.into());
         let (control, up) = match &self.place {
             ArrayChoice::Given(control) => (control.clone(), None),
             ArrayChoice::Scratch(dir) => {
@@ -128,13 +125,12 @@ impl TestBed {
             volumes: Vec::new(),
             file_systems: Vec::new(),
         });
-        match &mut self.arrays.last_mut().expect("an array was added").up {
-            Some(up) => timeout(UP_WAIT, ready(up)).await.unwrap_or_else(|_| {
+        if let Some(up) = &mut self.arrays.last_mut().expect("an array was added").up {
+            timeout(UP_WAIT, ready(up)).await.unwrap_or_else(|_| {
                 let message = format!("an array for the measurement did not start within {UP_WAIT:?}");
                 Err(Failure::unreachable("device-slow", message))
-            })?,
-            None => return Ok(()),
-        };
+            })?;
+        }
         Ok(())
     }
 
