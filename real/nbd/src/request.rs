@@ -104,25 +104,27 @@ impl Requests {
 
     /// How many bytes of data the request at the front of `input` brings, or asks for.
     pub fn weight(&self, input: &BytesMut) -> usize {
-        match (&self.refused, Header::peek(input)) {
-            (None, Ok(Some(header))) if self.check(&header).is_ok() => match header.command {
-                command::READ | command::WRITE => header.length as usize,
-                _ => 0,
-            },
+        match self.next(input) {
+            Some(Header { command: command::READ | command::WRITE, length, .. }) => length as usize,
             _ => 0,
         }
     }
 
     /// How much memory the request at the front of `input` needs, beside `input` itself. Data that is refused needs none.
     pub fn memory(&self, input: &BytesMut) -> usize {
-        match (&self.refused, Header::peek(input)) {
-            (None, Ok(Some(header))) if self.check(&header).is_ok() => match header.command {
-                command::READ => header.length as usize,
-                command::WRITE => (HEADER_BYTES + header.length as usize).saturating_sub(input.capacity()),
-                _ => 0,
-            },
+        match self.next(input) {
+            Some(Header { command: command::READ, length, .. }) => length as usize,
+            Some(Header { command: command::WRITE, length, .. }) => {
+                (HEADER_BYTES + length as usize).saturating_sub(input.capacity())
+            }
             _ => 0,
         }
+    }
+
+    /// The header of the next request, if it is not refused.
+    fn next(&self, input: &BytesMut) -> Option<Header> {
+        let header = Header::peek(input).ok()??;
+        (self.refused.is_none() && self.check(&header).is_ok()).then_some(header)
     }
 
     fn throw_away(&mut self, input: &mut BytesMut) -> Option<Request> {
