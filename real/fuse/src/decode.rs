@@ -7,7 +7,7 @@ use crate::abi::{
     WriteIn, flag, opcode,
 };
 use bytes::{Buf, Bytes};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// A request. Its header says who asks, and for which inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,13 +261,9 @@ impl Body {
     fn init(&mut self) -> Option<Operation> {
         let mut init = InitIn::default();
         let length = self.0.len().min(size_of::<InitIn>());
-        write_prefix(&mut init, &self.0[..length]);
+        init.as_mut_bytes()[..length].copy_from_slice(&self.0[..length]);
         // The two versions are there in any case.
         let is_whole = length >= 8 && (init.major != crate::abi::MAJOR || length >= 16);
         is_whole.then_some(Operation::Init { major: init.major, minor: init.minor, flags: init.flags })
     }
-}
-
-fn write_prefix<T: IntoBytes + FromBytes + Immutable>(structure: &mut T, prefix: &[u8]) {
-    structure.as_mut_bytes()[..prefix.len()].copy_from_slice(prefix);
 }
