@@ -48,7 +48,7 @@ impl<'a> Array<'a> {
     /// Starts the array in so many nodes, or with 0 as processes, and waits until it serves and has settled.
     pub fn start(&mut self, nodes: u16) -> Result<()> {
         assert!(self.running.is_none(), "the array is already running");
-        let mut command = self.braid("up");
+        let mut command = self.braid(&["up"]);
         command.arg("--yes");
         command.args(["--devices", &DEVICES.to_string(), "--size", &device_bytes(self.size).to_string()]);
         command.args(["--volume", &format!("vol0:{}", self.size), "--port", "0"]);
@@ -107,7 +107,7 @@ impl<'a> Array<'a> {
 
     pub fn stop(&mut self) -> Result<()> {
         let running = self.running.take().context("the array is not up")?;
-        let mut down = self.braid("down");
+        let mut down = self.braid(&["down"]);
         Process::start(&mut down, &self.folder.join("down.log"))?.ended(UP_WAIT, self.interrupt)?;
         running.process.ended(UP_WAIT, self.interrupt)
     }
@@ -116,9 +116,9 @@ impl<'a> Array<'a> {
         self.running.as_ref().context("the array is not up")
     }
 
-    fn braid(&self, task: &str) -> Command {
+    fn braid(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg(task).arg("--array").arg(self.folder()).env_remove("BRAID_ARRAY");
+        command.args(words).arg("--array").arg(self.folder()).env_remove("BRAID_ARRAY");
         command
     }
 
@@ -128,9 +128,7 @@ impl<'a> Array<'a> {
 
     /// The output of a command of `braid` with `--json`, which must succeed.
     pub fn told(&self, words: &[&str]) -> Result<Value> {
-        let mut command = Command::new(&self.program);
-        command.args(words).arg("--array").arg(self.folder()).arg("--json").env_remove("BRAID_ARRAY");
-        printed_json(&mut command, &self.folder, STATUS_WAIT, self.interrupt)
+        printed_json(self.braid(words).arg("--json"), &self.folder, STATUS_WAIT, self.interrupt)
     }
 
     /// All events that the log still contains.

@@ -1,6 +1,5 @@
 //! Runs fio, and extracts the results from its JSON output.
 
-use super::Settings;
 use super::plan::{DEPTH, Load};
 use super::process::line_of;
 use crate::prelude::*;
@@ -32,18 +31,15 @@ pub struct Measured {
 
 /// fio, with the parameters common to all runs.
 pub struct Fio<'a> {
-    folder: &'a Path,
-    seconds: u32,
-    size: u64,
-    interrupt: &'a Interrupt,
+    pub folder: &'a Path,
+    /// The duration of a run.
+    pub seconds: u32,
+    /// Bytes of each target.
+    pub size: u64,
+    pub interrupt: &'a Interrupt,
 }
 
 impl<'a> Fio<'a> {
-    /// Runs fio in `folder`, with the size and duration from the settings.
-    pub fn new(folder: &'a Path, settings: &Settings, interrupt: &'a Interrupt) -> Fio<'a> {
-        Fio { folder, seconds: settings.seconds, size: settings.size, interrupt }
-    }
-
     /// One run. Runs with the same seed access the same blocks.
     pub fn run(&self, target: &Target, load: Load, seed: u64) -> Result<Measured> {
         let mut command = self.command(target, load);

@@ -173,7 +173,7 @@ fn measure(
     let needed: Vec<Subject> = staying.iter().flat_map(Job::subjects).collect();
     let progress = Progress::new()?;
 
-    let fio = Fio::new(folder, settings, interrupt);
+    let fio = Fio { folder, seconds: settings.seconds, size: settings.size, interrupt };
     let raw = folder.join("raw.img");
     if !needed.is_empty() {
         progress.say(&format!("filling the raw file: {}", format_size(settings.size)));

@@ -3,10 +3,10 @@
 mod copy;
 mod rounds;
 
-use crate::compare::array::{Array, device_bytes};
+use crate::compare::array::Array;
 use crate::compare::fio::{Fio, Target};
 use crate::compare::progress::Progress;
-use crate::compare::{RoundArguments, Settings, measure_in, size, space_for};
+use crate::compare::{RoundArguments, measure_in, size, space_for};
 use crate::prelude::*;
 use rounds::Rounds;
 
@@ -105,14 +105,8 @@ const ROWS: [Row; 11] = [
 /// Measures, and prints the results.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let quick = arguments.rounds.quick;
-    let settings = Settings {
-        rounds: arguments.rounds.rounds(6, 1),
-        seconds: arguments.rounds.seconds(4),
-        size: arguments.size.unwrap_or(if quick { 1 << 30 } else { 4 << 30 }),
-        nodes: arguments.rounds.nodes,
-        parts: Vec::new(),
-        rest: Duration::ZERO,
-    };
+    let (count, seconds) = (arguments.rounds.rounds(6, 1), arguments.rounds.seconds(4));
+    let size = arguments.size.unwrap_or(if quick { 1 << 30 } else { 4 << 30 });
     packages::install(&PACKAGES, "the measurement needs")?;
     let program = arguments.rounds.program()?;
     // A node is suspended as a whole.
@@ -122,19 +116,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let measure = |folder: &Path, interrupt: &Interrupt, figures: &mut Vec<Figure>| {
         let progress = Progress::new()?;
-        let fio = Fio::new(folder, &settings, interrupt);
-        let mut array = Array::new(&program, folder, settings.size, interrupt);
+        let fio = Fio { folder, seconds, size, interrupt };
+        let mut array = Array::new(&program, folder, size, interrupt);
         array.start(arguments.rounds.nodes)?;
-        progress.say(&format!("filling the volume: {}", format_size(settings.size)));
+        progress.say(&format!("filling the volume: {}", format_size(size)));
         fio.fill(&Target::Nbd(array.uri()?))?;
         array.settle()?;
-        let size = device_bytes(settings.size);
-        let mut rounds = Rounds::new(settings.size, &fio, interrupt, folder, size)?;
-        for round in 0..settings.rounds {
+        let mut rounds = Rounds::new(&fio)?;
+        for round in 0..count {
             let mut parts = vec![Part::Idle, Part::Clients, Part::Unavailable];
             parts.retain(|part| wanted(*part));
             for part in parts {
-                progress.say(&format!("round {} of {}: {part:?}", round + 1, settings.rounds));
+                progress.say(&format!("round {} of {}: {part:?}", round + 1, count));
                 match part {
                     Part::Idle => rounds.idle(round, &array, figures)?,
                     Part::Clients => rounds.clients(round, &array, figures)?,
@@ -145,7 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         array.stop()
     };
     let json = arguments.rounds.json.as_deref();
-    measure_in(&arguments.dir, space_for(settings.size), json, |folder, interrupt| {
+    measure_in(&arguments.dir, space_for(size), json, |folder, interrupt| {
         let mut figures = Vec::new();
         let outcome = measure(folder, interrupt, &mut figures);
         (outcome, (!figures.is_empty()).then(|| (text_of(&figures), json_of(&figures))))

@@ -2,7 +2,7 @@
 
 use super::Figure;
 use super::copy::copy;
-use crate::compare::array::{Array, DEVICES};
+use crate::compare::array::{Array, DEVICES, device_bytes};
 use crate::compare::fio::{Fio, Measured, Target};
 use crate::compare::plan::{DEPTH, Load};
 use crate::prelude::*;
@@ -39,10 +39,6 @@ const WRITTEN_OF: u64 = 2;
 
 pub struct Rounds<'a> {
     fio: &'a Fio<'a>,
-    interrupt: &'a Interrupt,
-    folder: &'a Path,
-    /// Bytes of a device's file.
-    device_bytes: u64,
     /// Bytes of the volume that a device holds.
     held: u64,
     /// A file of the same size as the volume.
@@ -53,17 +49,10 @@ pub struct Rounds<'a> {
 
 impl<'a> Rounds<'a> {
     /// Writes the file that is copied.
-    pub fn new(
-        size: u64,
-        fio: &'a Fio<'a>,
-        interrupt: &'a Interrupt,
-        folder: &'a Path,
-        device_bytes: u64,
-    ) -> Result<Rounds<'a>> {
-        let held = size / DATA_UNITS;
-        let raw = folder.join("raw.img");
+    pub fn new(fio: &'a Fio<'a>) -> Result<Rounds<'a>> {
+        let raw = fio.folder.join("raw.img");
         fio.fill(&Target::File(raw.clone()))?;
-        Ok(Rounds { fio, interrupt, folder, device_bytes, held, raw, replaced: 0 })
+        Ok(Rounds { fio, held: fio.size / DATA_UNITS, raw, replaced: 0 })
     }
 
     /// A rebuild, followed by the same transfer without an array.
@@ -71,7 +60,7 @@ impl<'a> Rounds<'a> {
         let (mut rebuilt, mut moved, mut copied) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for step in 0..2 {
             if (step + round).is_multiple_of(2) {
-                let to = self.folder.join("copy.img");
+                let to = self.fio.folder.join("copy.img");
                 moved = copy(&self.raw, DATA_UNITS, &to, self.held)?;
                 copied = copy(&self.raw, 1, &to, self.held)?;
                 std::fs::remove_file(&to)?;
@@ -129,24 +118,24 @@ impl<'a> Rounds<'a> {
         let status = array.told(&["status"])?;
         let pid = status["devices"][AWAY_DEVICE as usize]["pid"].as_u64().context("the device is down")?;
         let pid = Pid::from_raw(i32::try_from(pid)?).context("a process has a number")?;
-        let log = self.folder.join("unavailable");
+        let log = self.fio.folder.join("unavailable");
         let mut command = self.fio.command(&Target::Nbd(array.uri()?), WRITE);
         let all = AROUND + AWAY + AROUND * 3;
         command.args(["--time_based", &format!("--runtime={}", all.as_secs()), &format!("--randseed={}", round + 1)]);
         command.args([&format!("--rate_iops={WRITES_PER_SECOND}"), "--log_avg_msec=250"]);
         command.arg(format!("--write_iops_log={}", log.display()));
-        let load = Process::start(&mut command, &self.folder.join("fio.log"))?;
+        let load = Process::start(&mut command, &self.fio.folder.join("fio.log"))?;
         let begun = Instant::now();
-        self.interrupt.pause(AROUND)?;
+        self.fio.interrupt.pause(AROUND)?;
         let from = begun.elapsed();
         kill_process(pid, Signal::STOP)?;
-        let waited = self.interrupt.pause(AWAY);
+        let waited = self.fio.interrupt.pause(AWAY);
         kill_process(pid, Signal::CONT)?;
         waited?;
         let returned = now_millis();
         let back = self.await_event(array, "device-in", AWAY_DEVICE, returned)?;
         let until = begun.elapsed();
-        load.ended(all + HEAL_WAIT, self.interrupt)?;
+        load.ended(all + HEAL_WAIT, self.fio.interrupt)?;
         let written = self.writes_within(&log, from, until)? * 4096.0 * WRITTEN_OF as f64 / DEVICES as f64;
         let sent = back["figures"]["bytes"].as_u64().context("the event has no number of bytes")? as f64;
         let seconds = (back["unix_millis"].as_u64().unwrap_or_default() - returned) as f64 / 1e3;
@@ -168,9 +157,10 @@ impl<'a> Rounds<'a> {
         let status = array.told(&["status"])?;
         let file = status["devices"][device as usize]["file"].as_str().context("a device has a file")?;
         let old = array.folder().join(file);
-        let new = self.folder.join(format!("disk-{}.braid", self.replaced));
+        let new = self.fio.folder.join(format!("disk-{}.braid", self.replaced));
         let since = now_millis();
-        let (device_text, new, size) = (device.to_string(), new.display().to_string(), self.device_bytes.to_string());
+        let (device_text, new, size) =
+            (device.to_string(), new.display().to_string(), device_bytes(self.fio.size).to_string());
         array.told(&["device", "replace", &device_text, &new, "--size", &size])?;
         let begun = self.await_event(array, "rebuild-begun", device, since)?;
         let begun = begun["unix_millis"].as_u64().context("an event has a time")?;
@@ -192,7 +182,7 @@ impl<'a> Rounds<'a> {
             event["kind"] == kind && event["device"] == device && event["unix_millis"].as_u64() >= Some(since)
         };
         let what = format!("there was no event {kind} of device {device}");
-        self.interrupt.until(HEAL_WAIT, &what, || Ok(array.events()?.into_iter().find(is_it)))
+        self.fio.interrupt.until(HEAL_WAIT, &what, || Ok(array.events()?.into_iter().find(is_it)))
     }
 
     /// The number of writes in fio's log between two times.

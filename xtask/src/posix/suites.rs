@@ -94,21 +94,22 @@ impl Suite {
             }
         }
         let scratch = |place: &str| on.local().join(format!("{}-{place}", self.name));
-        if !matches!(self.way, Way::WithFaults) {
+        let is_compared = !matches!(self.way, Way::WithFaults);
+        if is_compared {
             let folder = on.local().join(self.name);
             std::fs::create_dir_all(&folder)?;
             let local = self.script(on, &[&folder, &scratch("local")], &more, interrupt)?;
             expected.extend(local.into_iter().map(|outcome| (outcome.name, outcome.case)));
         }
         let folders = match self.kind {
-            Kind::One if matches!(self.way, Way::WithFaults) => vec![on.mount(0)],
+            Kind::One if !is_compared => vec![on.mount(0)],
             Kind::One => vec![folder],
             Kind::Two => vec![folder, on.mount(1).join(self.name)],
         };
         let scratch = scratch("mount");
         let folders: Vec<&Path> = folders.iter().map(|folder| folder.as_path()).chain([scratch.as_path()]).collect();
         let mut outcomes = self.script(on, &folders, &more, interrupt)?;
-        if !matches!(self.way, Way::WithFaults) {
+        if is_compared {
             // What does not succeed locally either says nothing about the mount.
             outcomes.retain(|outcome| expected.get(&outcome.name).is_none_or(|local| *local == Case::Ok));
             let ran = |name: &str| outcomes.iter().any(|outcome| outcome.name == name);
