@@ -3,6 +3,7 @@
 
 use crate::root;
 use serde::Deserialize;
+use spdx::{Expression, LicenseReq, ParseMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
@@ -134,11 +135,15 @@ fn licences(rules: &Licenses, packages: &[Package]) -> Vec<String> {
             wrong.push(format!("{name} {version} has no licence"));
             continue;
         };
-        let mut allows = |licence: &str| {
-            met.insert(licence.to_string());
-            rules.allow.iter().any(|allowed| allowed == licence)
+        let mut allows = |licence: &LicenseReq| {
+            let licence = licence.to_string();
+            let is_allowed = rules.allow.contains(&licence);
+            met.insert(licence);
+            is_allowed
         };
-        if !is_satisfied(expression, &mut allows) {
+        // Old packages write `/` for `OR`.
+        let parsed = Expression::parse_mode(expression, ParseMode::LAX);
+        if !parsed.is_ok_and(|parsed| parsed.evaluate(&mut allows)) {
             wrong.push(format!("{name} {version}: the licence `{expression}` is not allowed"));
         }
     }
@@ -188,53 +193,4 @@ fn unknown_source(rules: &Sources, package: &Package) -> Option<String> {
         _ => false,
     };
     (!known).then(|| format!("{} {} is from {source}", package.name, package.version))
-}
-
-/// Whether allowed licences satisfy a licence expression (SPDX: `OR`, `AND`, `WITH`, parentheses; `/` is an old form of `OR`).
-pub fn is_satisfied(expression: &str, allows: &mut dyn FnMut(&str) -> bool) -> bool {
-    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
-    let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut rest = words.as_slice();
-    let satisfied = any_of(&mut rest, allows);
-    assert!(rest.is_empty(), "not a licence expression: {expression}");
-    satisfied
-}
-
-fn any_of(words: &mut &[&str], allows: &mut dyn FnMut(&str) -> bool) -> bool {
-    let mut satisfied = all_of(words, allows);
-    while let ["OR", rest @ ..] = *words {
-        *words = rest;
-        satisfied |= all_of(words, allows);
-    }
-    satisfied
-}
-
-fn all_of(words: &mut &[&str], allows: &mut dyn FnMut(&str) -> bool) -> bool {
-    let mut satisfied = one(words, allows);
-    while let ["AND", rest @ ..] = *words {
-        *words = rest;
-        satisfied &= one(words, allows);
-    }
-    satisfied
-}
-
-fn one(words: &mut &[&str], allows: &mut dyn FnMut(&str) -> bool) -> bool {
-    match *words {
-        ["(", rest @ ..] => {
-            *words = rest;
-            let satisfied = any_of(words, allows);
-            let [")", rest @ ..] = *words else { panic!("a parenthesis is not closed") };
-            *words = rest;
-            satisfied
-        }
-        [licence, "WITH", exception, rest @ ..] => {
-            *words = rest;
-            allows(&format!("{licence} WITH {exception}"))
-        }
-        [licence, rest @ ..] => {
-            *words = rest;
-            allows(licence)
-        }
-        [] => panic!("a licence is missing"),
-    }
 }
