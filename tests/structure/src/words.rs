@@ -1,5 +1,8 @@
 //! Splits a Rust source into code and prose (comments and the content of strings).
 
+use rustc_lexer::LiteralKind::{ByteStr, RawByteStr, RawStr, Str};
+use rustc_lexer::TokenKind;
+
 /// A part of a source; parts are in source order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Part<'a> {
@@ -9,32 +12,20 @@ pub enum Part<'a> {
     Prose(&'a str),
 }
 
-/// Splits a source. The lexer serves this purpose alone: it is correct for sources that compile.
-pub fn parts(source: &str) -> Vec<Part<'_>> {
-    let mut parts = Vec::new();
-    let (mut code_from, mut at) = (0, 0);
-    while at < source.len() {
-        let rest = &source[at..];
-        let length = match rest.as_bytes()[0] {
-            b'/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
-            b'"' => string_length(rest),
-            b'r' if raw_hashes(rest).is_some() && !follows_word(source, at) => raw_length(rest),
-            b'\'' => {
-                at += char_length(rest);
-                continue;
+/// Splits a source that compiles.
+pub fn parts(source: &str) -> impl Iterator<Item = Part<'_>> {
+    let mut rest = source;
+    rustc_lexer::tokenize(source).map(move |token| {
+        let (text, after) = rest.split_at(token.len);
+        rest = after;
+        match token.kind {
+            TokenKind::LineComment | TokenKind::BlockComment { .. } => Part::Prose(text),
+            TokenKind::Literal { kind: Str { .. } | ByteStr { .. } | RawStr { .. } | RawByteStr { .. }, .. } => {
+                Part::Prose(text)
             }
-            _ => {
-                at += rest.chars().next().map_or(1, char::len_utf8);
-                continue;
-            }
-        };
-        parts.push(Part::Code(&source[code_from..at]));
-        parts.push(Part::Prose(&rest[..length]));
-        at += length;
-        code_from = at;
-    }
-    parts.push(Part::Code(&source[code_from..]));
-    parts
+            _ => Part::Code(text),
+        }
+    })
 }
 
 /// The words of a text: sequences of letters, digits and underscores.
@@ -49,47 +40,6 @@ pub fn says(text: &str, phrase: &str) -> bool {
     found.windows(wanted.len()).any(|window| window == wanted)
 }
 
-fn follows_word(source: &str, at: usize) -> bool {
-    source[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_')
-}
-
-fn string_length(rest: &str) -> usize {
-    let mut escaped = false;
-    for (at, c) in rest.char_indices().skip(1) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => return at + 1,
-            _ => {}
-        }
-    }
-    rest.len()
-}
-
-/// The number of `#` of a raw string, if `rest` begins with one.
-fn raw_hashes(rest: &str) -> Option<usize> {
-    let hashes = rest[1..].bytes().take_while(|byte| *byte == b'#').count();
-    (rest.as_bytes().get(1 + hashes) == Some(&b'"')).then_some(hashes)
-}
-
-fn raw_length(rest: &str) -> usize {
-    let hashes = raw_hashes(rest).unwrap_or_default();
-    let (begin, end) = (hashes + 2, format!("\"{}", "#".repeat(hashes)));
-    rest[begin..].find(&end).map_or(rest.len(), |at| begin + at + end.len())
-}
-
-/// The length of a character literal; distinguishes it from a lifetime.
-fn char_length(rest: &str) -> usize {
-    let mut chars = rest.char_indices().skip(1);
-    match chars.next() {
-        Some((_, '\\')) => {
-            rest[2..].char_indices().skip(1).find(|(_, c)| *c == '\'').map_or(rest.len(), |(at, _)| at + 3)
-        }
-        Some((at, c)) if rest[at + c.len_utf8()..].starts_with('\'') => at + c.len_utf8() + 1,
-        _ => 1,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,21 +47,15 @@ mod tests {
     #[test]
     fn code_and_prose_are_distinguished() {
         let source = "let a = \"it's \\\" b\"; // c 'd\nfn e<'f>() { 'g' != '\\'' && r#\"h \" i\"# }";
-        let prose: Vec<_> = parts(source)
-            .into_iter()
-            .filter_map(|part| match part {
-                Part::Prose(text) => Some(text),
-                Part::Code(_) => None,
-            })
-            .collect();
-        assert_eq!(prose, ["\"it's \\\" b\"", "// c 'd", "r#\"h \" i\"#"]);
-        let all: String = parts(source)
-            .into_iter()
-            .map(|part| match part {
-                Part::Code(text) | Part::Prose(text) => text,
-            })
-            .collect();
-        assert_eq!(all, source);
+        let prose = parts(source).filter_map(|part| match part {
+            Part::Prose(text) => Some(text),
+            Part::Code(_) => None,
+        });
+        assert!(prose.eq(["\"it's \\\" b\"", "// c 'd", "r#\"h \" i\"#"]));
+        let all = parts(source).map(|part| match part {
+            Part::Code(text) | Part::Prose(text) => text,
+        });
+        assert_eq!(all.collect::<String>(), source);
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn found(file: &str, text: &str, vocabulary: &Vocabulary) -> Vec<String> {
         let said = phrases.iter().filter(|entry| says(text, &entry.was));
         said.map(|entry| format!("{file}: '{}' is called '{}'", entry.was, entry.now)).collect::<Vec<_>>()
     };
-    for part in if is_rust { parts(text) } else { vec![Part::Prose(text)] } {
+    for part in if is_rust { parts(text).collect() } else { vec![Part::Prose(text)] } {
         match part {
             Part::Prose(text) => found.extend(prose(text)),
             Part::Code(text) => {
