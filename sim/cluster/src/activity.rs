@@ -2,14 +2,15 @@
 //! options, its random source, its events, its checks and its counts, and a line in the list of [`crate::activities`]. The attack names
 //! activities as it names kinds of faults; `docs/fault-model.md` describes all of them.
 
-use crate::activity_choices::{Choice, Chosen};
+use crate::activity_choices::{Activities, Choice};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
 use crate::options::{Choices, Options};
 use crate::prelude::*;
 use crate::report::Report;
 use crate::swarm::Run;
 use std::any::Any;
-use std::fmt::{self, Debug, Formatter};
+use std::fmt::Debug;
+use std::rc::Rc;
 
 /// What an activity does, and when. A run has its own copy of each activity that its options name.
 pub(crate) trait Activity: Any + Debug + Copied {
@@ -90,11 +91,6 @@ pub(crate) trait Activity: Any + Debug + Copied {
         None
     }
 
-    /// True for an error that it may cause.
-    fn excuses(&self, _error: &HostError) -> bool {
-        false
-    }
-
     /// Adds to the report, after all checks.
     fn count(&self, _cluster: &Cluster, _report: &mut Report) {}
 }
@@ -113,6 +109,8 @@ pub(crate) trait Feature: Activity + Clone {
     const EVERY: Option<[u64; 3]> = None;
     /// It needs writes that happen as a whole or not at all.
     const NEEDS_ATOMICITY: bool = true;
+    /// True for an error that it may cause.
+    const EXCUSES: fn(&HostError) -> bool = |_| false;
 
     /// The activity of these options, if they allow it; changes what must be different then.
     fn draw(options: &mut Options, draw: &mut Draw) -> Option<Self>;
@@ -148,7 +146,7 @@ pub(crate) struct Entry {
     pub kinds: &'static [&'static str],
     pub not_with: &'static [&'static str],
     needs_atomicity: bool,
-    draw: fn(&mut Options, &mut Draw) -> Option<Box<dyn Activity>>,
+    draw: fn(&mut Options, &mut Draw),
 }
 
 impl Entry {
@@ -159,12 +157,14 @@ impl Entry {
             not_with: A::NOT_WITH,
             needs_atomicity: A::NEEDS_ATOMICITY,
             draw: |options, draw| {
+                let events = draw.rng.named("events");
                 if A::ONE_IN > 0 && !draw.one_in(A::ONE_IN) {
-                    return None;
+                    return;
                 }
-                let activity = A::draw(options, draw)?;
-                A::EVERY.into_iter().for_each(|among| draw.acts_every(among));
-                Some(Box::new(activity))
+                if let Some(activity) = A::draw(options, draw) {
+                    A::EVERY.into_iter().for_each(|among| draw.acts_every(among));
+                    options.activities.add(activity, events, draw.every);
+                }
             },
         }
     }
@@ -177,44 +177,22 @@ impl Entry {
             && (!self.needs_atomicity || options.atomicity == Atomicity::Implied)
             && !options.activities.has_any(self.not_with);
         let rng = options.source(self.name);
-        let events = rng.named("events");
-        let draw = &mut Draw { choices, rng, is_named: are_named(self.kinds), may, every: None };
-        if let Some(activity) = (self.draw)(options, draw) {
-            let chosen = Box::new(Held(activity));
-            options.activities.0.push(Choice { name: self.name, chosen, rng: events, every: draw.every });
-        }
+        (self.draw)(options, &mut Draw { choices, rng, is_named: are_named(self.kinds), may, every: None });
     }
 }
 
-/// An activity as options contain it.
-#[derive(Clone)]
-struct Held(Box<dyn Activity>);
-
-impl Debug for Held {
-    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Chosen for Held {
-    fn layouts(&self) -> Vec<Layout> {
-        self.0.layouts()
-    }
-
-    fn uses_device_locks(&self) -> bool {
-        self.0.uses_device_locks()
-    }
-
-    fn candidates(&self) -> u16 {
-        self.0.candidates()
-    }
-
-    fn excuses(&self, error: &HostError) -> bool {
-        self.0.excuses(error)
-    }
-
-    fn copied(&self) -> Box<dyn Chosen> {
-        Box::new(self.clone())
+impl Activities {
+    fn add<A: Feature>(&mut self, activity: A, rng: Rng, every: Option<Duration>) {
+        self.0.push(Choice {
+            name: A::NAME,
+            layouts: activity.layouts(),
+            uses_device_locks: activity.uses_device_locks(),
+            candidates: activity.candidates(),
+            excuses: A::EXCUSES,
+            activity: Rc::new(Box::new(activity) as Box<dyn Activity>),
+            rng,
+            every,
+        });
     }
 }
 
@@ -226,12 +204,6 @@ pub(crate) trait Copied {
 impl<A: Activity + Clone> Copied for A {
     fn copied(&self) -> Box<dyn Activity> {
         Box::new(self.clone())
-    }
-}
-
-impl Clone for Box<dyn Activity> {
-    fn clone(&self) -> Box<dyn Activity> {
-        (**self).copied()
     }
 }
 
@@ -248,7 +220,7 @@ pub(crate) struct Running(Vec<(&'static str, Option<Acting>)>);
 impl Running {
     pub fn of(options: &Options) -> Running {
         let acting = |choice: &Choice| {
-            let activity = held(&*choice.chosen).copied();
+            let activity = activity_of(choice).copied();
             (choice.name, Some(Acting { activity, rng: choice.rng.clone(), every: choice.every }))
         };
         Running(options.activities.0.iter().map(acting).collect())
@@ -260,25 +232,24 @@ impl Running {
     }
 }
 
-fn held(chosen: &dyn Chosen) -> &dyn Activity {
-    let held: &Held = (chosen as &dyn Any).downcast_ref().expect("only activities are chosen");
-    &*held.0
+fn activity_of(choice: &Choice) -> &dyn Activity {
+    let activity = (&*choice.activity as &dyn Any).downcast_ref::<Box<dyn Activity>>();
+    &**activity.expect("it was added here")
 }
 
 impl Options {
     pub(crate) fn activity<A: Feature>(&self) -> Option<&A> {
-        self.activities.iter().find_map(|chosen| (held(chosen) as &dyn Any).downcast_ref())
+        self.activities.0.iter().find_map(|choice| (activity_of(choice) as &dyn Any).downcast_ref())
     }
 
     /// Has each activity prepare a new array, through its first host.
     pub(crate) fn prepare(&self, cluster: &mut Cluster, first: HostSlot) {
-        self.activities.iter().for_each(|chosen| held(chosen).prepare(cluster, first));
+        self.activities.0.iter().for_each(|choice| activity_of(choice).prepare(cluster, first));
     }
 
     /// Adds this activity, which does not act by itself, for scripted scenarios.
     pub(crate) fn with<A: Feature>(mut self, activity: A) -> Options {
-        let chosen = Box::new(Held(Box::new(activity)));
-        self.activities.0.push(Choice { name: A::NAME, chosen, rng: Rng::new(0), every: None });
+        self.activities.add(activity, Rng::new(0), None);
         self
     }
 }

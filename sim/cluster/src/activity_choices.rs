@@ -4,35 +4,27 @@
 use crate::prelude::*;
 use std::any::Any;
 use std::fmt::Debug;
+use std::rc::Rc;
 
-/// What options know of an activity.
-pub(crate) trait Chosen: Any + Debug {
-    /// The layouts of volumes that the run has because of it.
-    fn layouts(&self) -> Vec<Layout>;
+/// An activity as options contain it, which they can only show.
+pub(crate) trait Contained: Any + Debug {}
 
-    /// True if devices may serve the locks of a volume that it makes or changes.
-    fn uses_device_locks(&self) -> bool;
+impl<A: Any + Debug> Contained for A {}
 
-    /// How many candidates the array has in place of its one monitor.
-    fn candidates(&self) -> u16;
-
-    /// True for an error that it may cause.
-    fn excuses(&self, error: &HostError) -> bool;
-
-    fn copied(&self) -> Box<dyn Chosen>;
-}
-
-impl Clone for Box<dyn Chosen> {
-    fn clone(&self) -> Box<dyn Chosen> {
-        (**self).copied()
-    }
-}
-
-/// One of them, with the source of what it does.
+/// One of them, with what options know of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     pub name: &'static str,
-    pub chosen: Box<dyn Chosen>,
+    pub activity: Rc<dyn Contained>,
+    /// The layouts of volumes that the run has because of it.
+    pub layouts: Vec<Layout>,
+    /// True if devices may serve the locks of a volume that it makes or changes.
+    pub uses_device_locks: bool,
+    /// How many candidates the array has in place of its one monitor; 0 of an activity that changes nothing in that.
+    pub candidates: u16,
+    /// True for an error that it may cause.
+    pub excuses: fn(&HostError) -> bool,
+    /// The source of what it does.
     pub rng: Rng,
     /// If it acts by itself, the mean time between two of its events.
     pub every: Option<Duration>,
@@ -54,9 +46,5 @@ impl Activities {
 
     pub fn remove(&mut self, names: &[&str]) {
         self.0.retain(|choice| !names.contains(&choice.name));
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Chosen> {
-        self.0.iter().map(|choice| &*choice.chosen)
     }
 }

@@ -64,7 +64,7 @@ impl Cluster {
             turned: false,
             gives_up: false,
         };
-        match cluster.options.activities.iter().map(|activity| activity.candidates()).sum() {
+        match cluster.options.activities.0.iter().map(|choice| choice.candidates).sum() {
             0 => {
                 add_monitor(&mut cluster);
                 cluster.world.watch(NodeId::Monitor);

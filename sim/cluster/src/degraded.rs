@@ -27,6 +27,8 @@ impl Feature for DegradedDamage {
     const EVERY: Option<[u64; 3]> = Some([10, 50, 300]);
     // An attribute volume, or an object on one device, would lose data; and an array must serve without its dead devices at no loss.
     const NOT_WITH: &'static [&'static str] = &["attribute-volumes", "dead", "volumes", "migrate", "calm"];
+    const EXCUSES: fn(&HostError) -> bool =
+        |error| matches!(error, HostError::Device { failure: Failure::Lost { .. }, .. });
 
     fn draw(options: &mut Options, draw: &mut Draw) -> Option<DegradedDamage> {
         if options.layout.redundancy_units() == 0 {
@@ -58,10 +60,6 @@ impl Activity for DegradedDamage {
         }
         self.make_whole(run)?;
         run.come_to_rest()
-    }
-
-    fn excuses(&self, error: &HostError) -> bool {
-        matches!(error, HostError::Device { failure: Failure::Lost { .. }, .. })
     }
 }
 

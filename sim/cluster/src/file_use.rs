@@ -50,6 +50,7 @@ impl Feature for Files {
     const KINDS: &'static [&'static str] = &["files", "shards"];
     // In calm runs no host is fenced.
     const NOT_WITH: &'static [&'static str] = &["calm"];
+    const EXCUSES: fn(&HostError) -> bool = |error| matches!(error, HostError::Fenced);
 
     fn draw(options: &mut Options, draw: &mut Draw) -> Option<Files> {
         let is_plain = !options.activities.has_any(&OTHERS);
@@ -151,10 +152,6 @@ impl Activity for Files {
 
     fn finish(&mut self, run: &mut Run) -> Result<(), Failed> {
         check_files(run)
-    }
-
-    fn excuses(&self, error: &HostError) -> bool {
-        matches!(error, HostError::Fenced)
     }
 }
 

@@ -23,6 +23,14 @@ impl Feature for Disconnects {
     // Where writes take effect on arrival, a host may not end while a device is unavailable. In calm runs no host may be refused for lack
     // of room.
     const NOT_WITH: &'static [&'static str] = &["calm"];
+    /// The request was sent to a host that was about to disconnect. Session tables are full until devices have forgotten hosts that have
+    /// ended.
+    const EXCUSES: fn(&HostError) -> bool = |error| match error {
+        HostError::Rejected { rejection, .. } | HostError::LockServerRejected { rejection, .. } => {
+            *rejection == Rejection::TooManyHosts
+        }
+        error => matches!(error, HostError::Disconnecting),
+    };
 
     /// Session tables then have room for little more than the living hosts.
     fn draw(options: &mut Options, draw: &mut Draw) -> Option<Disconnects> {
@@ -53,16 +61,6 @@ impl Activity for Disconnects {
     fn heal(&mut self, run: &mut Run) {
         if !run.cluster.options.activities.has("objects") {
             object_requests::overhear(&mut run.cluster);
-        }
-    }
-
-    /// The request was sent to a host that was about to disconnect. Session tables are full until devices have forgotten hosts that have
-    /// ended.
-    fn excuses(&self, error: &HostError) -> bool {
-        use HostError::{Disconnecting, LockServerRejected, Rejected};
-        match error {
-            Rejected { rejection, .. } | LockServerRejected { rejection, .. } => *rejection == Rejection::TooManyHosts,
-            error => matches!(error, Disconnecting),
         }
     }
 }

@@ -125,7 +125,7 @@ impl Options {
 
     /// The layouts of all volumes.
     pub(crate) fn layouts(&self) -> Vec<Layout> {
-        [self.layout].into_iter().chain(self.activities.iter().flat_map(|activity| activity.layouts())).collect()
+        [self.layout].into_iter().chain(self.activities.0.iter().flat_map(|choice| choice.layouts.clone())).collect()
     }
 
     /// Has clients think so long that their operations are spread over the whole run.
@@ -167,7 +167,7 @@ impl Options {
     /// Deadlocks among locks that are asked for at once end when they time out, and an operation may meet several.
     pub(crate) fn deadlocks(&self) -> Duration {
         let of_servers = self.lock_servers > 1 && self.acquisition == Acquisition::Timeout;
-        let of_activities = self.activities.iter().any(|activity| activity.uses_device_locks());
+        let of_activities = self.activities.0.iter().any(|choice| choice.uses_device_locks);
         let meets_some = self.ordering == Ordering::DeviceLock || of_servers || of_activities;
         if meets_some { 8 * self.settings.lock_timeout } else { Duration::ZERO }
     }
@@ -318,7 +318,7 @@ impl Options {
             // A write that fails goes to another place on the disk, or the device stops.
             _ => false,
         };
-        by_fault || self.activities.iter().any(|activity| activity.excuses(error))
+        by_fault || self.activities.0.iter().any(|choice| (choice.excuses)(error))
     }
 }
 
@@ -354,8 +354,8 @@ impl fmt::Display for Options {
             let sites: Vec<&str> = self.sites.iter().map(|site| site.name()).collect();
             writeln!(f, "  parity sites of hosts, in turn: {}", sites.join(", "))?;
         }
-        for activity in self.activities.iter() {
-            writeln!(f, "  {activity:?}")?;
+        for choice in &self.activities.0 {
+            writeln!(f, "  {:?}", choice.activity)?;
         }
         writeln!(f, "  {settings:?}")?;
         write!(f, "  {faults:?}")

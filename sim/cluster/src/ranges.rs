@@ -42,6 +42,7 @@ impl Feature for RangeUse {
     const EVERY: Option<[u64; 3]> = Some([500, 2_000, 8_000]);
     // Those operations are few, because a search must explain all of them.
     const NOT_WITH: &'static [&'static str] = &["files"];
+    const EXCUSES: fn(&HostError) -> bool = |error| matches!(error, HostError::Fenced);
 
     fn draw(options: &mut Options, draw: &mut Draw) -> Option<RangeUse> {
         let rng = &mut draw.rng;
@@ -151,10 +152,6 @@ impl Activity for RangeUse {
         // A release without an answer may be on the way.
         cluster.run_for(Duration::from_millis(100));
         self.check_nothing_is_left(cluster, last)
-    }
-
-    fn excuses(&self, error: &HostError) -> bool {
-        matches!(error, HostError::Fenced)
     }
 
     fn count(&self, _cluster: &Cluster, report: &mut Report) {

@@ -17,6 +17,7 @@ impl Feature for Reconnects {
     // In calm runs every operation must succeed.
     const NOT_WITH: &'static [&'static str] = &["attribute-volumes", "calm"];
     const NEEDS_ATOMICITY: bool = false;
+    const EXCUSES: fn(&HostError) -> bool = |error| matches!(error, HostError::Abandoned);
 
     fn draw(_: &mut Options, _: &mut Draw) -> Option<Reconnects> {
         Some(Reconnects)
@@ -34,9 +35,5 @@ impl Activity for Reconnects {
         for (client, operation) in wishes {
             run.cluster.operation(slot, client, operation);
         }
-    }
-
-    fn excuses(&self, error: &HostError) -> bool {
-        matches!(error, HostError::Abandoned)
     }
 }

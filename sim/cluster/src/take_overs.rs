@@ -22,6 +22,7 @@ impl Feature for TakeOvers {
     const EVERY: Option<[u64; 3]> = Some([100, 400, 2_000]);
     // Where writes take effect on arrival, no host is fenced. In calm runs every operation must succeed.
     const NOT_WITH: &'static [&'static str] = &["calm"];
+    const EXCUSES: fn(&HostError) -> bool = |error| matches!(error, HostError::Fenced);
 
     fn draw(options: &mut Options, _: &mut Draw) -> Option<TakeOvers> {
         options.hosts = options.hosts.max(2);
@@ -47,10 +48,6 @@ impl Activity for TakeOvers {
                 contend(run, rng, slot, file_system);
             }
         }
-    }
-
-    fn excuses(&self, error: &HostError) -> bool {
-        matches!(error, HostError::Fenced)
     }
 }
 

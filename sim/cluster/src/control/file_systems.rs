@@ -52,6 +52,7 @@ impl Feature for FileSystems {
     // Other volumes are deleted whatever they belong to. And a run has one kind of metadata servers.
     const NOT_WITH: &'static [&'static str] =
         &["attribute-volumes", "volumes", "dead", "damage-degraded", "record-damage", "calm", "files", "create-delete"];
+    const EXCUSES: fn(&HostError) -> bool = |error| matches!(error, HostError::Fenced);
 
     fn draw(options: &mut Options, draw: &mut Draw) -> Option<FileSystems> {
         if options.ordering == Ordering::None {
@@ -207,10 +208,6 @@ impl Activity for FileSystems {
         }
         self.servers.crash(run);
         run.come_to_rest()
-    }
-
-    fn excuses(&self, error: &HostError) -> bool {
-        matches!(error, HostError::Fenced)
     }
 }
 

@@ -85,6 +85,7 @@ impl Feature for ChangeOptions {
     const NAME: &'static str = "changes";
     const KINDS: &'static [&'static str] = &["reorder"];
     const NOT_WITH: &'static [&'static str] = NOT_PLAIN;
+    const EXCUSES: fn(&HostError) -> bool = |error| matches!(error, HostError::Fenced);
 
     fn draw(options: &mut Options, draw: &mut Draw) -> Option<ChangeOptions> {
         let orderings = options.ordering != Ordering::None && draw.one_in(10);
@@ -184,10 +185,6 @@ impl Activity for ChangeOptions {
             run.come_to_rest()?;
         }
         Ok(())
-    }
-
-    fn excuses(&self, error: &HostError) -> bool {
-        matches!(error, HostError::Fenced)
     }
 }
 

@@ -12,6 +12,7 @@ impl Feature for SilenceOptions {
     const ONE_IN: u64 = 10;
     const KINDS: &'static [&'static str] = &["silent-hosts", "store-outage"];
     const NOT_WITH: &'static [&'static str] = NOT_PLAIN;
+    const EXCUSES: fn(&HostError) -> bool = |error| matches!(error, HostError::Fenced);
 
     fn draw(options: &mut Options, draw: &mut Draw) -> Option<SilenceOptions> {
         let outage = "store-outage";
@@ -37,9 +38,5 @@ impl Activity for SilenceOptions {
             let own = run.cluster.generation(slot);
             run.cluster.with_control(|control, cx| control.silence(cx, own));
         }
-    }
-
-    fn excuses(&self, error: &HostError) -> bool {
-        matches!(error, HostError::Fenced)
     }
 }
