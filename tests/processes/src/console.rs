@@ -9,6 +9,7 @@ use crate::scratch::{Scratch, path_text};
 use std::fmt::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
 
 /// A block of a page.
 #[derive(Debug)]
@@ -56,20 +57,12 @@ pub fn root() -> PathBuf {
 
 /// The pages for readers, by their paths in the repository.
 pub fn pages() -> Vec<String> {
-    let mut pages = Vec::new();
-    let mut folders = ["docs", "bugs", "benches", "fuzz", "peers"].map(|name| root().join(name)).to_vec();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder can be listed") {
-            let path = entry.expect("a folder can be listed").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                let name = path.strip_prefix(root()).expect("it lies there");
-                pages.push(path_text(name).to_string());
-            }
-        }
-    }
-    pages.extend(["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(str::to_string));
+    let folders = ["docs", "bugs", "benches", "fuzz", "peers"].map(|name| root().join(name));
+    let entries = folders.iter().flat_map(WalkDir::new).map(|entry| entry.expect("a folder can be listed").into_path());
+    let found = entries.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let name_of = |path: PathBuf| path_text(path.strip_prefix(root()).expect("it lies there")).to_string();
+    let at_the_root = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(str::to_string);
+    let mut pages: Vec<String> = found.map(name_of).chain(at_the_root).collect();
     pages.sort();
     pages
 }

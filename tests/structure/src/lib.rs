@@ -7,6 +7,7 @@ pub mod words;
 pub mod world;
 
 use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
 
 /// The folder of the workspace.
 pub fn root() -> PathBuf {
@@ -80,18 +81,7 @@ pub fn sources_in(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn files_in(folder: &Path, kind: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder can be listed") {
-            let path = entry.expect("a folder can be listed").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == kind) {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
+    let entries = WalkDir::new(folder).sort_by_file_name().into_iter();
+    let paths = entries.map(|entry| entry.expect("a folder can be listed").into_path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == kind)).collect()
 }
