@@ -1,6 +1,7 @@
 //! The modules of a crate: the modules that each imports, the structs and methods that it declares, and the methods that it calls on
 //! `self`. Unit tests are ignored.
 
+use crate::world::{Import, each_import};
 use crate::{root, sources_in};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -141,24 +142,17 @@ impl Reader<'_> {
             self.module.calls.insert((of.clone(), method));
         }
     }
-
-    fn names_tree(&mut self, before: &[String], tree: &syn::UseTree) {
-        let with = |word: &syn::Ident| [before, &[word.to_string()]].concat();
-        match tree {
-            syn::UseTree::Path(path) => self.names_tree(&with(&path.ident), &path.tree),
-            syn::UseTree::Name(name) => self.names(&with(&name.ident)),
-            syn::UseTree::Rename(rename) => self.names(&with(&rename.ident)),
-            syn::UseTree::Glob(_) => self.names(before),
-            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.names_tree(before, tree)),
-        }
-    }
 }
 
 impl<'ast> Visit<'ast> for Reader<'_> {
     /// Re-exports are ignored.
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         if matches!(item.vis, syn::Visibility::Inherited) {
-            self.names_tree(&[], &item.tree);
+            each_import("", &item.tree, &mut |import| {
+                let (Import::Name { path, .. } | Import::Glob { path }) = import;
+                let words: Vec<String> = path.split("::").map(str::to_string).collect();
+                self.names(&words);
+            });
         }
     }
 

@@ -63,7 +63,7 @@ impl<'ast> Visit<'ast> for Names {
 }
 
 /// One import of a `use`.
-enum Import {
+pub(crate) enum Import {
     Name {
         path: String,
         name: String,
@@ -74,7 +74,8 @@ enum Import {
     },
 }
 
-fn each_import(before: &str, tree: &syn::UseTree, act: &mut impl FnMut(Import)) {
+/// Each import of a tree, below this path.
+pub(crate) fn each_import(before: &str, tree: &syn::UseTree, act: &mut impl FnMut(Import)) {
     let with = |word: &syn::Ident| match (before, word.to_string()) {
         ("", word) => word,
         (before, word) if word == "self" => before.to_string(),
