@@ -284,9 +284,7 @@ impl Target {
     }
 
     fn against(&self, to: NodeId, path: Socket, half_open: usize) -> Vec<Behaviour> {
-        let target = self.clone();
         let mut slow = Instant::now();
-        let heartbeat = move |from: u32| target.heartbeat(Generation(from), to);
         let mut behaviours = vec![
             // A byte every four seconds.
             keep(
@@ -308,7 +306,7 @@ impl Target {
         match to {
             NodeId::Device(_) => {
                 behaviours.extend(self.full.map(|object| self.greedy(to, path.clone(), object)));
-                behaviours.push(self.deaf(to, path, heartbeat));
+                behaviours.push(self.deaf(to, path));
             }
             NodeId::LockServer(_) => behaviours.push(self.lockers(to, path)),
             _ => {}
@@ -324,6 +322,20 @@ impl Target {
         let (over, commits) = (Vec::new(), Vec::new());
         let request = Request { host, epoch: self.epoch, settled: 0, over, commits, command };
         self.encode(NodeId::Host(host), to, Message::Request(request))
+    }
+
+    /// A read of 4 MiB.
+    fn read(&self, host: Generation, to: NodeId, object: ObjectId, sequence: u64) -> Bytes {
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
+        let read = Command::Read {
+            transaction: TransactionId { host, sequence },
+            stamp: Stamp { clock: Clock(clock), host },
+            object,
+            ordering: Ordering::Timestamp,
+            extents: vec![BlockRange::new(0, 1024)],
+            want: Want::Data,
+        };
+        self.request(host, to, read)
     }
 
     fn heartbeat(&self, host: Generation, to: NodeId) -> Bytes {
@@ -365,7 +377,7 @@ impl Target {
     }
 
     /// Hosts that read nothing of what they ask for.
-    fn deaf(&self, to: NodeId, path: Socket, heartbeat: impl Fn(u32) -> Bytes + Send + 'static) -> Behaviour {
+    fn deaf(&self, to: NodeId, path: Socket) -> Behaviour {
         let (target, mut sequence) = (self.clone(), 0);
         // Six reads for each connection, which lasts for ten seconds: a device does all reads that it is sent.
         let mut reads = [(Instant::now(), 0); DEAF];
@@ -378,18 +390,9 @@ impl Target {
             }
             *count += 1;
             if *count > 6 {
-                return heartbeat(host.0);
+                return target.heartbeat(host, to);
             }
-            let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
-            let read = Command::Read {
-                transaction: TransactionId { host, sequence },
-                stamp: Stamp { clock: Clock(clock), host },
-                object: ObjectId(1),
-                ordering: Ordering::Timestamp,
-                extents: vec![BlockRange::new(0, 1024)],
-                want: Want::Data,
-            };
-            Bytes::from([heartbeat(host.0), target.request(host, to, read)].concat())
+            Bytes::from([target.heartbeat(host, to), target.read(host, to, ObjectId(1), sequence)].concat())
         };
         let first = self.clone();
         keep(path, DEAF, move |index| first.heartbeat(Generation(STRANGERS + index as u32), to), read)
@@ -400,18 +403,9 @@ impl Target {
         let (target, mut sequence) = (self.clone(), 1_000_000);
         let ask = move |index: usize| {
             let host = Generation(2 * STRANGERS + index as u32);
-            let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
             let reads = (0..BURST).map(|_| {
                 sequence += 1;
-                let read = Command::Read {
-                    transaction: TransactionId { host, sequence },
-                    stamp: Stamp { clock: Clock(clock), host },
-                    object,
-                    ordering: Ordering::Timestamp,
-                    extents: vec![BlockRange::new(0, 1024)],
-                    want: Want::Data,
-                };
-                target.request(host, to, read)
+                target.read(host, to, object, sequence)
             });
             let heartbeat = target.heartbeat(host, to);
             Bytes::from(std::iter::once(heartbeat).chain(reads).collect::<Vec<_>>().concat())
