@@ -35,15 +35,13 @@ impl Bench {
     /// A machine of this role that serves.
     pub fn new(role: Role, mut choices: Choices) -> Bench {
         let settings = settings(&mut choices);
-        let second = 1_000_000_000;
-        let now = Now { time: Time(1_000 * second), clock: Clock(5_000 * second) };
         let subject = Subject::new(role, 1, settings.clone());
         let mut bench = Bench {
             role,
             subject,
             settings,
             disk: disk(role),
-            grammar: Grammar::new(choices, Known::new(now)),
+            grammar: Grammar::new(choices, Known::new()),
             starts: 1,
             next_op: 1,
             messages: 0,
@@ -238,7 +236,7 @@ impl Bench {
         let end = self.grammar.known.now.time.after(span);
         let mut wakes = 0;
         while let Some(deadline) = self.subject.deadline().filter(|deadline| *deadline <= end) {
-            self.go_to(deadline.max(self.grammar.known.now.time));
+            self.grammar.known.go_to(deadline.max(self.grammar.known.now.time));
             self.take(Input::Wake);
             wakes += 1;
             assert!(wakes < WAKES_MAX, "{:?} is to be woken again and again", self.role);
@@ -246,13 +244,7 @@ impl Bench {
                 self.run_disk();
             }
         }
-        self.go_to(end);
-    }
-
-    fn go_to(&mut self, time: Time) {
-        let now = &mut self.grammar.known.now;
-        now.clock = now.clock.ahead(time.since(now.time));
-        now.time = time;
+        self.grammar.known.go_to(end);
     }
 
     fn run_disk(&mut self) {

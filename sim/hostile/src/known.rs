@@ -41,9 +41,11 @@ pub struct KnownTransaction {
 }
 
 impl Known {
-    pub fn new(now: Now) -> Known {
+    /// At the beginning.
+    pub fn new() -> Known {
+        let second = 1_000_000_000;
         Known {
-            now,
+            now: Now { time: Time(1_000 * second), clock: Clock(5_000 * second) },
             epoch: Epoch(1),
             own_host: Generation(7),
             start: Generation(1),
@@ -54,6 +56,12 @@ impl Known {
             transactions: VecDeque::new(),
             commits: VecDeque::new(),
         }
+    }
+
+    /// Lets time pass, until then.
+    pub fn go_to(&mut self, time: Time) {
+        self.now.clock = self.now.clock.ahead(time.since(self.now.time));
+        self.now.time = time;
     }
 
     pub fn note_transaction(&mut self, transaction: KnownTransaction) {

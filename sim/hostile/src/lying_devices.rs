@@ -48,7 +48,6 @@ struct Node {
 /// A host, its devices and its lock server.
 pub struct LyingDevice {
     nodes: BTreeMap<NodeId, Node>,
-    now: Now,
     messages: VecDeque<(NodeId, NodeId, Message)>,
     grammar: Grammar,
     liar: DeviceId,
@@ -92,8 +91,6 @@ fn volumes() -> Vec<VolumeDescription> {
 
 impl LyingDevice {
     pub fn new(mut choices: Choices, lies: Lies) -> LyingDevice {
-        let second = 1_000_000_000;
-        let now = Now { time: Time(1_000 * second), clock: Clock(5_000 * second) };
         let (settings, volumes) = (Settings { object_memory: 1 << 20, ..Settings::default() }, volumes());
         let liar = DeviceId(choices.below(3) as u16);
         let mut nodes: BTreeMap<NodeId, Node> = BTreeMap::new();
@@ -106,11 +103,10 @@ impl LyingDevice {
         nodes.insert(LOCK_SERVER, Node { machine: Subject::LockServer(Box::new(LockServer::new(config))), disk });
         let machine = Subject::Host(Box::new(host(settings.clone(), volumes.clone(), 5)));
         nodes.insert(NodeId::Host(HOST), Node { machine, disk: MemoryDisk::new(0) });
-        let mut known = Known::new(now);
+        let mut known = Known::new();
         volumes.iter().for_each(|volume| _ = known.objects.insert(volume.id.object(), volume.ordering));
         let mut array = LyingDevice {
             nodes,
-            now,
             messages: VecDeque::new(),
             grammar: Grammar::new(choices, known),
             liar,
@@ -158,8 +154,8 @@ impl LyingDevice {
             self.pass(Duration::from_millis(millis));
         }
         self.is_lying = false;
-        let end = self.now.time.after(END_WITHIN);
-        while !self.under_way.is_empty() && self.now.time < end {
+        let end = self.now().time.after(END_WITHIN);
+        while !self.under_way.is_empty() && self.now().time < end {
             self.pass(Duration::from_millis(500));
         }
         assert!(self.under_way.is_empty(), "{} operations do not end", self.under_way.len());
@@ -231,7 +227,7 @@ impl LyingDevice {
             let sequence = self.next_op;
             self.next_op += 1;
             let transaction = TransactionId { host: READER, sequence };
-            let stamp = Stamp { clock: self.now.clock.ahead(Duration::from_secs(2)), host: READER };
+            let stamp = Stamp { clock: self.now().clock.ahead(Duration::from_secs(2)), host: READER };
             let (object, ordering, want) = (volume.id.object(), volume.ordering, Want::Data);
             let extents = vec![BlockRange::new(block, 1)];
             self.read.clear();
@@ -263,15 +259,15 @@ impl LyingDevice {
 
     /// Lets time pass: messages are delivered, and timers expire.
     fn pass(&mut self, span: Duration) {
-        let end = self.now.time.after(span);
+        let end = self.now().time.after(span);
         loop {
             self.deliver_all();
             let next = self.nodes.iter().filter_map(|(node, held)| Some((held.machine.deadline()?, *node))).min();
             let Some((time, node)) = next.filter(|(time, _)| *time <= end) else { break };
-            self.go_to(time.max(self.now.time));
+            self.grammar.known.go_to(time.max(self.now().time));
             self.step(node, Input::Wake);
         }
-        self.go_to(end);
+        self.grammar.known.go_to(end);
     }
 
     fn deliver_all(&mut self) {
@@ -290,14 +286,12 @@ impl LyingDevice {
             }
             self.step(to, Input::Message { to, from, message });
             // Each message takes a moment.
-            self.go_to(self.now.time.after(Duration::from_micros(20)));
+            self.grammar.known.go_to(self.now().time.after(Duration::from_micros(20)));
         }
     }
 
-    fn go_to(&mut self, time: Time) {
-        self.now.clock = self.now.clock.ahead(time.since(self.now.time));
-        self.now.time = time;
-        self.grammar.known.now = self.now;
+    fn now(&self) -> Now {
+        self.grammar.known.now
     }
 
     fn step(&mut self, node: NodeId, input: InputOf<Subject>) {
@@ -305,7 +299,7 @@ impl LyingDevice {
         while let Some(input) = inputs.pop_front() {
             let Some(held) = self.nodes.get_mut(&node) else { return };
             let mut effects = EffectsOf::<Subject>::new();
-            held.machine.step(self.now, input, &mut effects);
+            held.machine.step(self.grammar.known.now, input, &mut effects);
             held.machine.invariants();
             let (mut sent, mut replies) = (Vec::new(), Vec::new());
             for effect in effects.drain() {
