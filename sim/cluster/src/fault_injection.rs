@@ -166,8 +166,8 @@ impl Run {
                 );
             }
             Fault::Fence { .. } => self.each(|acting, run| acting.activity.on_fault(run, &fault)),
-            Fault::RecoveryThrottle { bytes_per_second, share, paused, span } => {
-                self.ask_for_pace(RecoveryThrottle { bytes_per_second, share, paused });
+            Fault::RecoveryThrottle { throttle, span } => {
+                self.ask_for_pace(throttle);
                 self.plan(span, Run::set_usual_pace);
             }
             Fault::Misdirected { meant, hit } => {

@@ -63,15 +63,9 @@ impl Activity for Calm {
         if !run.is_quiet() {
             return run.plan(LOOK_EVERY, |run| run.with(Calm::act));
         }
-        let weights = &run.cluster.options.faults.weights;
+        let faults = &run.cluster.options.faults;
         // Sometimes none.
-        let mut drawn = rng.below(weights.values().sum::<u64>() + 1);
-        let kind = weights.iter().find(|(_, weight)| {
-            let here = drawn < **weight;
-            drawn = drawn.saturating_sub(**weight);
-            here
-        });
-        let kind = kind.map(|(kind, _)| *kind);
+        let kind = faults.chosen_by(rng.below(faults.weights.values().sum::<u64>() + 1));
         begin(kind, run, rng);
         plan_next(run);
     }

@@ -3,6 +3,7 @@
 use crate::disk::CrashPoint;
 use crate::faults::{CutShape, Damageable, Fault, FaultKind, FaultOptions};
 use braid_base::{NodeId, Rng};
+use braid_wire::RecoveryThrottle;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -67,13 +68,8 @@ impl Swarm {
         if total == 0 {
             return None;
         }
-        let mut drawn = self.rng.below(total);
-        let (kind, _) = self.options.weights.iter().find(|(_, weight)| {
-            let here = drawn < **weight;
-            drawn = drawn.saturating_sub(**weight);
-            here
-        })?;
-        self.draw(*kind, topology)
+        let kind = self.options.chosen_by(self.rng.below(total))?;
+        self.draw(kind, topology)
     }
 
     /// Draws a fault of this kind; `None` if none is possible now.
@@ -156,12 +152,14 @@ impl Swarm {
                 unavailable: self.span(),
             },
             FaultKind::Chore if self.rng.chance(1, 2) => Fault::Scrub { node: self.pick(&of(NodeKind::Host))? },
-            FaultKind::Chore => Fault::RecoveryThrottle {
-                bytes_per_second: [0, 0, 1 << 16, 1 << 20][self.rng.below(4) as usize],
-                share: [0, 1, 30, 100][self.rng.below(4) as usize],
-                paused: self.rng.chance(1, 3),
-                span: self.span(),
-            },
+            FaultKind::Chore => {
+                let throttle = RecoveryThrottle {
+                    bytes_per_second: [0, 0, 1 << 16, 1 << 20][self.rng.below(4) as usize],
+                    share: [0, 1, 30, 100][self.rng.below(4) as usize],
+                    paused: self.rng.chance(1, 3),
+                };
+                Fault::RecoveryThrottle { throttle, span: self.span() }
+            }
             FaultKind::Corruption => Fault::Corruption(self.pick(&topology.damageable())?),
             FaultKind::Unreadable => Fault::Unreadable(self.pick(&topology.damageable())?),
             FaultKind::Misdirected => {

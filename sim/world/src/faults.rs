@@ -12,6 +12,7 @@
 use crate::disk::CrashPoint;
 use crate::network::NetworkOptions;
 use braid_base::{DeviceId, NodeId, Rng};
+use braid_wire::RecoveryThrottle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -219,15 +220,7 @@ pub enum Fault {
         unavailable: Duration,
     },
     /// The recovery throttle is set for a while.
-    RecoveryThrottle {
-        /// The highest rate in bytes a second; zero for no limit.
-        bytes_per_second: u64,
-        /// The share of the time, in per cent; zero for the default.
-        share: u8,
-        /// Whether healing is paused.
-        paused: bool,
-        span: Duration,
-    },
+    RecoveryThrottle { throttle: RecoveryThrottle, span: Duration },
 }
 
 /// The shape of a cut.
@@ -347,15 +340,11 @@ impl FaultOptions {
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();
         let network = NetworkOptions {
             latency_min: Duration::from_micros(10),
-            latency_max: Duration::ZERO,
-            in_order: false,
             loss: weight(1_000),
             double: weight(1_000),
             damage: weight(200),
             delay: weight(300),
-            delay_max: Duration::ZERO,
-            held: 0,
-            held_max: Duration::ZERO,
+            ..NetworkOptions::clean()
         };
         // Random sources of their own, so that they change nothing else of a seed.
         for (kind, none, of) in [(FaultKind::CommonLeap, 1, 2), (FaultKind::Chore, 1, 2), (FaultKind::DiskError, 2, 3)]
@@ -378,6 +367,16 @@ impl FaultOptions {
             },
             frail: None,
         }
+    }
+
+    /// The kind that a number below the sum of the weights chooses.
+    pub fn chosen_by(&self, mut number: u64) -> Option<FaultKind> {
+        let chosen = self.weights.iter().find(|(_, weight)| {
+            let is_here = number < **weight;
+            number = number.saturating_sub(**weight);
+            is_here
+        });
+        chosen.map(|(kind, _)| *kind)
     }
 
     /// True if this kind may occur.
