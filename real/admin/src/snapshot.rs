@@ -7,8 +7,8 @@ use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
     ArrayDescription, ByteRange, ControlError, ControlPlane, DeviceReport, Event, EventKind, HostEntry, Moment,
-    MonitorEntry, Process, Refusal, RunningSet, ScrubRecord, ThrottleReport, VolumeEntry, killed_supervisor, removed,
-    unix_millis_now,
+    MonitorEntry, MonitorRole, Process, Refusal, RunningSet, ScrubRecord, ThrottleReport, VolumeEntry,
+    killed_supervisor, removed, unix_millis_now,
 };
 use braid_machine::{ArrayRequest, HostSuccess};
 use braid_session::{CLOCK_COUNTER, Session, response_counter};
@@ -52,6 +52,8 @@ pub struct ArraySnapshot {
     pub hosts: Vec<HostEntry>,
     /// The monitor's last report.
     pub monitor: Option<MonitorEntry>,
+    /// What the monitor of each machine does, if the array is on several.
+    pub monitors: BTreeMap<String, MonitorRole>,
     /// Why the folder can't be changed: then what others publish in it grows old while they serve.
     pub refusal: Option<Refusal>,
     /// The last scrub of each volume, as far as known.
@@ -121,6 +123,10 @@ impl SnapshotReader {
         let hosts = hosts.into_iter().filter(|host| Some(host.generation) != own).collect();
         // Read after the devices' answers, because the monitor's report takes precedence.
         let monitor = control.monitor().await?;
+        let monitors = match control.cluster() {
+            Some(cluster) => cluster.monitors().await?,
+            None => BTreeMap::new(),
+        };
         let mut scrubs = BTreeMap::new();
         for volume in &description.volumes {
             scrubs.extend(control.scrub(volume.id).await.ok().flatten().map(|scrub| (volume.id, scrub)));
@@ -136,6 +142,7 @@ impl SnapshotReader {
             states,
             hosts,
             monitor,
+            monitors,
             refusal,
             scrubs,
             events,

@@ -12,8 +12,8 @@ use crate::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
-    AGENT, ByteRange, DeviceReport, HostEntry, MachineEntry, ReportedState, RunningDaemon, RunningSet, SpareReport,
-    ThrottleReport, VolumeEntry, VolumeState, WaitingReport,
+    AGENT, ByteRange, DeviceReport, HostEntry, MachineEntry, MonitorRole, ReportedState, RunningDaemon, RunningSet,
+    SpareReport, ThrottleReport, VolumeEntry, VolumeState, WaitingReport,
 };
 use braid_session::addressing;
 use serde::{Serialize, Serializer};
@@ -76,8 +76,8 @@ pub struct MachineStatus {
     pub address: String,
     /// True if its agent renews its lease.
     pub live: bool,
-    /// True if its monitor leads.
-    pub leads: bool,
+    /// What its monitor does.
+    pub monitor: MonitorRole,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -391,7 +391,6 @@ fn nodes(look: &ArraySnapshot) -> Vec<NodeStatus> {
 
 fn machines(look: &ArraySnapshot) -> Vec<MachineStatus> {
     let Some(file) = look.control.cluster().and_then(|cluster| cluster.file().ok()) else { return Vec::new() };
-    let leader = look.monitor.as_ref().map(|monitor| monitor.report.address.clone());
     let is_live = |name: &str| {
         look.hosts.iter().any(|host| host.live && host.role == AGENT && host.report.machine.as_deref() == Some(name))
     };
@@ -399,7 +398,7 @@ fn machines(look: &ArraySnapshot) -> Vec<MachineStatus> {
         name: name.clone(),
         address: machine.http(),
         live: is_live(name),
-        leads: leader.as_ref() == Some(&machine.wire()),
+        monitor: look.monitors.get(name).copied().unwrap_or(MonitorRole::Silent),
     };
     file.machines.iter().map(of_machine).collect()
 }

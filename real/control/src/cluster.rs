@@ -15,17 +15,21 @@ use crate::{
 };
 use braid_base::{ArrayId, DeviceId, Generation};
 use braid_host_leases::{Expired, LeaseEnd, Version};
+use braid_leader_client::http::{self, Method, STATE};
 use braid_leader_client::{AskError, LeaderClient};
 use braid_registrar::{HostLease, Reply, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// How long the leader may take to answer. The next leader needs 1.5 s.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// The same for a renewal, which is repeated soon, and for a report, of which a host does not wait for an old one.
 const SHORT_WAIT: Duration = Duration::from_secs(2);
+/// How long a monitor may take to say what it does.
+const STATE_WAIT: Duration = Duration::from_millis(500);
 /// The role of the host of the process that runs a machine's part of the array.
 pub const AGENT: &str = "up";
 /// Where devices listen, above a machine's first port.
@@ -119,6 +123,25 @@ impl ClusterFile {
     }
 }
 
+/// What a machine's monitor does at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MonitorRole {
+    Leads,
+    StandsBy,
+    /// For good, because etcd has gone back to an earlier state.
+    Stopped,
+    /// It does not answer.
+    Silent,
+}
+
+/// What a monitor says of itself to everyone, as far as it is used.
+#[derive(Deserialize)]
+struct CandidateSays {
+    leads: Option<u64>,
+    has_stopped: bool,
+}
+
 /// What the leading monitor says of itself, in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MonitorSays {
@@ -146,6 +169,8 @@ struct Known {
     opened: OnceLock<(ClusterFile, LeaderClient)>,
     /// Hosts of this process that have been asked to end.
     asked_to_end: Mutex<BTreeSet<Generation>>,
+    /// What hosts said last. A new leader has not heard them yet.
+    said: Mutex<BTreeMap<Generation, String>>,
 }
 
 impl Cluster {
@@ -186,11 +211,30 @@ impl Cluster {
         self.file().is_ok_and(|file| file.machine == device.domain)
     }
 
-    /// The machines whose agents have renewed their leases within `length`, and this one.
-    pub async fn live_machines(&self, length: Duration) -> Result<BTreeSet<String>, ControlError> {
+    /// The machines whose agents have renewed their leases within `length`, and this one; none if the leader has not heard all agents yet.
+    pub async fn live_machines(&self, length: Duration) -> Result<Option<BTreeSet<String>>, ControlError> {
         let live = self.hosts(length).await?.into_iter().filter(|host| host.live && host.role == AGENT);
-        let own = self.file()?.machine.clone();
-        Ok(live.filter_map(|host| host.report.machine).chain([own]).collect())
+        let own = Some(self.file()?.machine.clone());
+        Ok(live.map(|host| host.report.machine).chain([own]).collect())
+    }
+
+    /// What the monitor of each machine does.
+    pub async fn monitors(&self) -> Result<BTreeMap<String, MonitorRole>, ControlError> {
+        let mut asked = JoinSet::new();
+        for (name, machine) in self.file()?.machines.clone() {
+            asked.spawn(async move {
+                let answered = http::call(&machine.http(), (Method::GET, STATE), Vec::new(), STATE_WAIT).await;
+                let says = answered.ok().and_then(|(_, body)| serde_json::from_slice::<CandidateSays>(&body).ok());
+                let role = match says {
+                    None => MonitorRole::Silent,
+                    Some(CandidateSays { has_stopped: true, .. }) => MonitorRole::Stopped,
+                    Some(CandidateSays { leads, .. }) if leads.is_some() => MonitorRole::Leads,
+                    Some(_) => MonitorRole::StandsBy,
+                };
+                (name, role)
+            });
+        }
+        Ok(asked.join_all().await.into_iter().collect())
     }
 
     fn open(&self) -> Result<&(ClusterFile, LeaderClient), ControlError> {
@@ -256,7 +300,18 @@ impl Cluster {
 
     pub(crate) async fn hosts(&self, length: Duration) -> Result<Vec<HostEntry>, ControlError> {
         match self.ask(Request::Hosts { length }).await? {
-            Reply::Hosts(hosts) => Ok(hosts.into_iter().map(entry).collect()),
+            Reply::Hosts(mut hosts) => {
+                let mut said = self.known.said.lock().expect("no holder panics");
+                let before = std::mem::take(&mut *said);
+                for host in &mut hosts {
+                    let says = &mut host.lease.heartbeat.report;
+                    if says.is_empty() {
+                        says.clone_from(before.get(&host.host).unwrap_or(&String::new()));
+                    }
+                    said.insert(host.host, says.clone());
+                }
+                Ok(hosts.into_iter().map(entry).collect())
+            }
             other => Err(strange(&other)),
         }
     }

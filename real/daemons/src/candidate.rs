@@ -2,6 +2,7 @@
 
 use crate::membership_events::MembershipEvents;
 use crate::monitord::report_of;
+use crate::published_metrics::{Awaited, Server, metrics_of};
 use braid_admin::failure::Failure;
 use braid_base::limits::Settings;
 use braid_base::{Epoch, Generation, Now};
@@ -13,7 +14,6 @@ use braid_membership::{Monitor, MonitorConfig};
 use braid_registrar::Content;
 use braid_session::HEARTBEAT;
 use braid_shell::{Address, Counters};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -89,7 +89,7 @@ pub async fn run(
 struct Reporter {
     address: String,
     /// When the last report was made, and of what.
-    shown: Option<(Instant, (Epoch, u64))>,
+    shown: Option<(Instant, (Awaited, u64))>,
     membership_events: MembershipEvents,
     events: mpsc::UnboundedSender<Vec<Event>>,
     counters: Arc<Counters>,
@@ -97,15 +97,14 @@ struct Reporter {
 
 impl Reporter {
     fn report(&mut self, _: Now, monitor: &Monitor, revision: u64) -> Option<String> {
-        let of = (monitor.membership().epoch, revision);
+        let of = (Server::service(monitor).1, revision);
         let is_due = self.shown.is_none_or(|(when, last)| when.elapsed() >= HEARTBEAT || last != of);
         // Until the membership has been read there is nothing to report.
-        if !is_due || of.0 == Epoch(0) {
+        if !is_due || of.0.0 == Epoch(0) {
             return None;
         }
         self.shown = Some((Instant::now(), of));
-        let counters: BTreeMap<_, _> =
-            self.counters.list().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        let counters = metrics_of(monitor, &self.counters).into_map();
         let mut report = report_of(monitor, (revision, &self.address), counters);
         let events = self.membership_events.take(&mut report, Instant::now());
         if !events.is_empty() {

@@ -148,15 +148,19 @@ impl<S: Server> ServerView<S> {
 
     /// The metrics of the server and its shell since their start, and of its process.
     pub fn counters(&self) -> Metrics {
-        let server = self.server.look(S::counted);
-        let server = server.into_iter().map(|(name, value)| (name.to_string(), value));
-        server.chain(of_shell(&self.shell)).chain(of_process()).chain([of_clock()]).collect()
+        self.server.look(|server| metrics_of(server, &self.shell))
     }
 
     /// Reads any other state of the server.
     pub fn look<T>(&self, at: impl FnOnce(&S) -> T) -> T {
         self.server.look(at)
     }
+}
+
+/// The metrics of a server and its shell since their start, and of its process.
+pub fn metrics_of(server: &impl Server, shell: &Counters) -> Metrics {
+    let server = server.counted().into_iter().map(|(name, value)| (name.to_string(), value));
+    server.chain(of_shell(shell)).chain(of_process()).chain([of_clock()]).collect()
 }
 
 fn asks_to_inspect(input: &Input) -> bool {

@@ -433,7 +433,9 @@ impl Array {
         let live = match self.control.cluster() {
             None => None,
             Some(cluster) => match cluster.live_machines(description.leases().lease()).await {
-                Ok(live) => Some(live),
+                Ok(Some(live)) => Some(live),
+                // It is known soon.
+                Ok(None) => return,
                 Err(error) => return tracing::warn!("can't read which machines live: {error}"),
             },
         };

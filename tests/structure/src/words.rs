@@ -1,7 +1,7 @@
 //! Splits a Rust source into code and prose (comments and the content of strings).
 
-use rustc_lexer::LiteralKind::{ByteStr, RawByteStr, RawStr, Str};
-use rustc_lexer::TokenKind;
+use rustc_lexer::LiteralKind::{ByteStr, CStr, RawByteStr, RawCStr, RawStr, Str};
+use rustc_lexer::{FrontmatterAllowed, TokenKind};
 
 /// A part of a source; parts are in source order.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,14 +15,16 @@ pub enum Part<'a> {
 /// Splits a source that compiles.
 pub fn parts(source: &str) -> impl Iterator<Item = Part<'_>> {
     let mut rest = source;
-    rustc_lexer::tokenize(source).map(move |token| {
-        let (text, after) = rest.split_at(token.len);
+    rustc_lexer::tokenize(source, FrontmatterAllowed::No).map(move |token| {
+        let (text, after) = rest.split_at(token.len as usize);
         rest = after;
         match token.kind {
             TokenKind::LineComment | TokenKind::BlockComment { .. } => Part::Prose(text),
-            TokenKind::Literal { kind: Str { .. } | ByteStr { .. } | RawStr { .. } | RawByteStr { .. }, .. } => {
-                Part::Prose(text)
-            }
+            TokenKind::Literal { kind, .. } => match kind {
+                Str { .. } | ByteStr { .. } | CStr { .. } => Part::Prose(text),
+                RawStr { .. } | RawByteStr { .. } | RawCStr { .. } => Part::Prose(text),
+                _ => Part::Code(text),
+            },
             _ => Part::Code(text),
         }
     })

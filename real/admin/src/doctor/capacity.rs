@@ -125,7 +125,11 @@ pub fn tables(examination: &Examination, found: &mut Findings) {
         }
     }
     let is_known = |wanted: &Subject| examination.processes.iter().any(|process| process.subject == *wanted);
-    let devices = examination.look.description.devices.iter().map(|device| Subject::Device(DeviceId(device.id)));
+    let control = &examination.look.control;
+    // Those of other machines are looked after there.
+    let devices = examination.look.description.devices.iter();
+    let devices = devices.filter(|device| control.cluster().is_none_or(|cluster| cluster.has(device)));
+    let devices = devices.map(|device| Subject::Device(DeviceId(device.id)));
     let ready = |entry: &&FileSystemEntry| entry.state == FileSystemState::Ready;
     let file_systems = examination.look.description.file_systems.iter().filter(ready);
     let servers = file_systems.flat_map(|entry| entry.named_servers());

@@ -8,7 +8,7 @@ use crate::{file_system_status, lock_server_status};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
 use braid_control::event_texts::flapping_words;
-use braid_control::{Event, Process, RunningDaemon, VolumeState, shell_word};
+use braid_control::{Event, MonitorRole, Process, RunningDaemon, VolumeState, shell_word};
 use std::collections::BTreeSet;
 
 /// Why processes are not checked.
@@ -47,6 +47,19 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
         monitor(look.monitor_health(), look.monitor.as_ref().map(|monitor| &monitor.process), found);
     }
     restarts(Subject::Monitor, running.monitor.as_ref(), found);
+    for (machine, role) in &look.monitors {
+        let subject = Subject::Process(format!("the monitor of {machine}"));
+        match role {
+            MonitorRole::Leads | MonitorRole::StandsBy => {}
+            MonitorRole::Silent => {
+                let text = "does not answer: without it, volumes stop when etcd is away";
+                found.warning(subject, text, format!("see whether `braid agent` runs on {machine}"));
+            }
+            MonitorRole::Stopped => {
+                found.error(subject, "has stopped: etcd has gone back to an earlier state", "bring back etcd's data");
+            }
+        }
+    }
     for entry in &look.description.devices {
         let id = DeviceId(entry.id);
         if !examination.is_suspended(&Subject::Device(id)) {

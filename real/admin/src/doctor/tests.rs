@@ -131,6 +131,7 @@ fn snapshot() -> ArraySnapshot {
         unasked: None,
         states: (0..3).map(|id| (DeviceId(id), state())).collect(),
         hosts,
+        monitors: BTreeMap::new(),
         monitor: Some(MonitorEntry {
             process: braid_control::Process::own(),
             age: Some(Duration::from_millis(300)),

@@ -240,7 +240,8 @@ pub(super) fn text_of(ready: &Ready) -> String {
     if let Some(volume) = exported.first() {
         text += &what_to_try(&volume.name, &volume.uri, &shell_word(ready.control.place()));
     }
-    text += "\nStop it with Ctrl-C; `braid up` starts it again.\n";
+    let again = if ready.control.cluster().is_some() { "agent" } else { "up" };
+    text += &format!("\nStop it with Ctrl-C; `braid {again}` starts it again.\n");
     text
 }
 
