@@ -10,7 +10,6 @@ use braid_control::{
     shell_word,
 };
 use braid_layout::RaidLevel;
-use braid_leader_client::AskError;
 use braid_leader_client::http::{self, CLUSTER};
 use braid_store::StoreConfig;
 use std::collections::BTreeMap;
@@ -132,7 +131,7 @@ pub async fn open(control: &ControlPlane) -> Result<ArrayDescription, Failure> {
 async fn described(control: &ControlPlane) -> Result<ArrayDescription, Failure> {
     loop {
         match control.describe().await {
-            Err(ControlError::Leader(error @ AskError::NoLeader { .. })) => {
+            Err(error @ ControlError::NoLeader { .. }) => {
                 tracing::warn!("waiting for a monitor: {error}")
             }
             described => return Ok(described?),

@@ -1,10 +1,9 @@
 //! Failures as reported to users and programs: a code that never changes its meaning, a message, a hint, and an exit status.
 
 use braid_client::{Error as ClientError, FilesError, ObjectFailure};
-use braid_control::{ControlError, ControlPlane, Distrust, LockHolder, shell_word};
+use braid_control::{ControlError, ControlPlane, Distrust, LockHolder, MonitorRole, shell_word};
 use braid_description::{DescriptionError, Refusal};
 use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
-use braid_leader_client::AskError;
 use braid_machine::{DiskError, HostError};
 use braid_session::{Loss, SessionError};
 use braid_store::StoreError;
@@ -192,8 +191,13 @@ impl From<&ControlError> for Failure {
                 }),
             }),
             ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message).hint(SHUT_OUT),
-            ControlError::Leader(AskError::NoLeader { .. }) => Failure::unreachable("no-leader", message)
-                .hint("volumes and file systems that are served go on; commands need a monitor that leads, and it etcd"),
+            ControlError::NoLeader { monitors, .. } => {
+                let leads = monitors.values().any(|role| *role == MonitorRole::Leads);
+                Failure::unreachable("no-leader", message).hint(match leads {
+                    true => "what is served goes on while all monitors run; commands need a majority of etcd's members",
+                    false => "what is served stops soon: bring back a majority of etcd's members, and the monitors",
+                })
+            }
             ControlError::Leader(_) => Failure::failed("control-plane", message),
             // A folder was to be created, where there is a file.
             ControlError::File { doing: "create", source, .. }

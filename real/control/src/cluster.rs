@@ -20,6 +20,7 @@ use braid_leader_client::{AskError, LeaderClient};
 use braid_registrar::{HostLease, Reply, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -133,6 +134,17 @@ pub enum MonitorRole {
     Stopped,
     /// It does not answer.
     Silent,
+}
+
+impl fmt::Display for MonitorRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MonitorRole::Leads => "leads",
+            MonitorRole::StandsBy => "stands by",
+            MonitorRole::Stopped => "has stopped, because etcd has gone back",
+            MonitorRole::Silent => "is silent",
+        })
+    }
 }
 
 /// What a monitor says of itself to everyone, as far as it is used.
@@ -257,7 +269,12 @@ impl Cluster {
     }
 
     async fn ask_within(&self, request: Request, within: Duration) -> Result<Reply, ControlError> {
-        Ok(self.open()?.1.ask(&request, within).await?)
+        match self.open()?.1.ask(&request, within).await {
+            Err(why @ AskError::NoLeader { .. }) => {
+                Err(ControlError::NoLeader { monitors: self.monitors().await?, why })
+            }
+            answered => Ok(answered?),
+        }
     }
 
     pub(crate) async fn describe(&self) -> Result<ArrayDescription, ControlError> {

@@ -1,9 +1,11 @@
 //! Errors of the array's folder. Each says what to do about it.
 
+use crate::MonitorRole;
 use crate::paths::DESCRIPTION;
 use crate::private_files::Distrust;
 use braid_base::Generation;
 use braid_leader_client::AskError;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +42,9 @@ pub enum ControlError {
     /// The host has a lease that is not over, and its renewal can't be written. The host goes on: if its lease ends, it can read that.
     #[error("host {generation} can't renew its lease, and goes on while the devices serve it: {source}")]
     Unrenewed { generation: Generation, source: Box<ControlError> },
+    /// None of the monitors of an array on several machines answers for it.
+    #[error("{why}; monitors: {}", .monitors.iter().map(|(name, role)| format!("{name} {role}")).collect::<Vec<_>>().join(", "))]
+    NoLeader { monitors: BTreeMap<String, MonitorRole>, why: AskError },
     /// The leading monitor of an array on several machines.
     #[error(transparent)]
     Leader(#[from] AskError),

@@ -9,7 +9,7 @@ use braid_admin::snapshot::ArraySnapshot;
 use braid_admin::status::{DeviceStatus, HostStatus, MachineStatus, NodeStatus, Status, VolumeStatus};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, Generation, LockServerId};
-use braid_control::{DeviceEntry, MonitorRole, Process, Refusal, ThrottleReport, WaitingReport, shell_word};
+use braid_control::{DeviceEntry, Process, Refusal, ThrottleReport, WaitingReport, shell_word};
 use braid_ordering::Atomicity;
 use braid_session::Metrics;
 use braid_shell::StoppedRecording;
@@ -98,13 +98,7 @@ impl<'a> View<'a> {
         if !status.machines.is_empty() {
             let of_machine = |machine: &MachineStatus| {
                 let agent = if machine.live { "live" } else { "silent" };
-                let monitor = match machine.monitor {
-                    MonitorRole::Leads => "leads",
-                    MonitorRole::StandsBy => "stands by",
-                    MonitorRole::Stopped => "stopped: etcd has gone back",
-                    MonitorRole::Silent => "silent",
-                };
-                [machine.name.clone(), machine.address.clone(), agent.to_string(), monitor.to_string()]
+                [machine.name.clone(), machine.address.clone(), agent.to_string(), machine.monitor.to_string()]
             };
             text += "\n";
             text += &titled(["machine", "address", "agent", "monitor"], status.machines.iter().map(of_machine));
