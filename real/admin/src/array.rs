@@ -35,13 +35,13 @@ impl Array {
 
     /// The events of the array: those in the log, oldest first, followed by new ones.
     pub async fn events(&self) -> Result<Events, Failure> {
-        self.control.describe().await?;
+        self.control.require_array().await?;
         let (events, cursor) = self.control.events().await?;
         Ok(Events::after(self.control.clone(), cursor, events))
     }
 
     pub async fn events_from_now(&self) -> Result<Events, Failure> {
-        self.control.describe().await?;
+        self.control.require_array().await?;
         let (_, cursor) = self.control.events().await?;
         Ok(Events::after(self.control.clone(), cursor, Vec::new()))
     }

@@ -2,12 +2,13 @@
 //! `docs/three-machines.md` shows the course of it.
 
 use crate::array_creation::{CreateOptions, check_name, device_entries};
+use crate::copies;
 use crate::device_file;
 use crate::failure::Failure;
 use braid_base::DeviceId;
 use braid_control::{
-    ArrayDescription, Cluster, ClusterFile, ControlError, ControlPlane, DeviceEntry, MachineEntry, new_array_id,
-    shell_word,
+    ArrayDescription, CLUSTER_SCHEMA, Cluster, ClusterFile, ControlError, ControlPlane, DeviceEntry, MachineEntry,
+    new_array_id, shell_word,
 };
 use braid_layout::RaidLevel;
 use braid_leader_client::http::{self, CLUSTER};
@@ -69,7 +70,8 @@ impl NewCluster {
             .map(|((witness, (name, host, port)), candidate)| (name, MachineEntry { candidate, host, port, witness }))
             .collect();
         let (array, lease_millis) = (new_array_id(), creation.lease_millis);
-        let file = ClusterFile { schema: 1, array, machine, machines, etcd, lease_millis, insecure_network };
+        let file =
+            ClusterFile { schema: CLUSTER_SCHEMA, array, machine, machines, etcd, lease_millis, insecure_network };
         file.check().map_err(|reason| Failure::usage("bad-machines", reason))?;
         if file.machines.len() < named {
             return Err(Failure::usage("bad-machines", "a machine is named twice"));
@@ -87,18 +89,24 @@ impl NewCluster {
 
 /// Makes this folder one of a machine of the array that the monitor at `address` belongs to.
 pub async fn join(control: &ControlPlane, address: &str, machine: &str) -> Result<ClusterFile, Failure> {
-    let unreachable = |why: String| Failure::unreachable("no-monitor", format!("{address}: {why}"));
-    let (status, body) = http::call(address, (http::Method::GET, CLUSTER), Vec::new(), JOIN_WAIT)
-        .await
-        .map_err(|error| unreachable(error.to_string()).hint("name HOST:PORT of a machine whose `braid agent` runs"))?;
+    Cluster::require_none(control.local())?;
+    let address = if address.contains(':') { address.to_string() } else { format!("{address}:{PORT}") };
+    let unreachable = |why: String| {
+        Failure::unreachable("no-monitor", format!("{address}: {why}"))
+            .hint("name HOST:PORT of a machine whose `braid agent` runs")
+    };
+    let called = http::call(&address, (http::Method::GET, CLUSTER), Vec::new(), JOIN_WAIT).await;
+    let (status, body) = called.map_err(|error| unreachable(error.to_string()))?;
+    let found = serde_json::from_slice::<ClusterFile>(&body);
     let found =
-        serde_json::from_slice::<ClusterFile>(&body).map_err(|error| unreachable(format!("{status}: {error}")))?;
+        found.map_err(|error| unreachable(format!("no monitor of an array answers there ({status}: {error})")))?;
     if !found.machines.contains_key(machine) {
         let names = found.machines.keys().cloned().collect::<Vec<_>>().join(", ");
         return Err(Failure::usage("no-such-machine", format!("the array has no machine {machine}"))
             .hint(format!("there are: {names}")));
     }
     let file = ClusterFile { machine: machine.to_string(), ..found };
+    file.check().map_err(unreachable)?;
     Cluster::create(control.local(), &file)?;
     Ok(file)
 }
@@ -107,6 +115,9 @@ pub async fn join(control: &ControlPlane, address: &str, machine: &str) -> Resul
 /// start of the array.
 pub async fn open(control: &ControlPlane) -> Result<ArrayDescription, Failure> {
     let description = described(control).await?;
+    copies::require_newest(control.local(), &description).map_err(|failure| {
+        failure.hint("etcd has gone back to an earlier state: bring back its newer data, and start all agents again")
+    })?;
     let lacking = description.devices.iter().filter(|entry| control.runs(entry) && entry.disk.is_none());
     let mut disks = BTreeMap::new();
     for entry in lacking {
@@ -251,6 +262,13 @@ mod tests {
             (vec!["-"], vec![], "bad-name"),
         ] {
             assert_eq!(new(&machines, &witnesses).plan().unwrap_err().code, code, "{machines:?}");
+        }
+        for (host, port, insecure_network) in
+            [("m1.lan", PORT, false), ("", PORT, true), ("m1.lan", 0, true), ("::1", PORT, true)]
+        {
+            let machines = vec![("m1".to_string(), host.to_string(), port)];
+            let refused = NewCluster { machines, insecure_network, ..new(&["m1"], &[]) }.plan();
+            assert_eq!(refused.unwrap_err().code, "bad-machines", "{host}:{port}");
         }
         let layout = Some(RaidLevel::Raid5 { data: 3 });
         let wide =

@@ -4,6 +4,7 @@ use braid_client::{Error as ClientError, FilesError, ObjectFailure};
 use braid_control::{ControlError, ControlPlane, Distrust, LockHolder, MonitorRole, shell_word};
 use braid_description::{DescriptionError, Refusal};
 use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
+use braid_leader_client::AskError;
 use braid_machine::{DiskError, HostError};
 use braid_session::{Loss, SessionError};
 use braid_store::StoreError;
@@ -45,6 +46,8 @@ pub enum Exit {
 
 /// The code if there is a volume of that name already.
 pub(crate) const EXISTS: &str = "volume-exists";
+/// The code if the leading monitor may have carried out a request, or may do so later.
+pub(crate) const OUTCOME_UNKNOWN: &str = "outcome-unknown";
 /// The code of a file or folder that other users could change.
 pub const UNTRUSTED: &str = "untrusted";
 
@@ -192,11 +195,15 @@ impl From<&ControlError> for Failure {
             }),
             ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message).hint(SHUT_OUT),
             ControlError::NoLeader { monitors, .. } => {
-                let leads = monitors.values().any(|role| *role == MonitorRole::Leads);
-                Failure::unreachable("no-leader", message).hint(match leads {
-                    true => "what is served goes on while all monitors run; commands need a majority of etcd's members",
-                    false => "what is served stops soon: bring back a majority of etcd's members, and the monitors",
+                let any = |wanted| monitors.values().any(|role| *role == wanted);
+                Failure::unreachable("no-leader", message).hint(match (any(MonitorRole::Stopped), any(MonitorRole::Leads)) {
+                    (true, _) => "bring back the data of etcd that the monitors have seen, and start all agents again",
+                    (_, true) => "what is served goes on while all monitors run; commands need most of etcd's members",
+                    _ => "what is served stops soon: bring back most of etcd's members, and the monitors",
                 })
+            }
+            ControlError::Leader(AskError::Unknown { .. }) => {
+                Failure::failed(OUTCOME_UNKNOWN, message).hint("look whether it was done: `braid status`")
             }
             ControlError::Leader(_) => Failure::failed("control-plane", message),
             // A folder was to be created, where there is a file.
@@ -449,6 +456,7 @@ fn after_damage(file: &Path) -> String {
         Some("generations" | "monitor.state") => {
             format!("{aside} `braid monitor recover --array {dir}`, which recreates it from the state of the devices")
         }
+        Some("cluster.json") => "correct it: other machines have the same one, but for `machine`".to_string(),
         _ => "move it away: it will be created again".to_string(),
     }
 }

@@ -14,13 +14,15 @@ use crate::{
     ArrayDescription, ControlError, DeviceEntry, HostEntry, LeaseReport, MonitorEntry, MonitorReport, Origin, Process,
 };
 use braid_base::{ArrayId, DeviceId, Generation};
-use braid_host_leases::{Expired, LeaseEnd, Version};
+use braid_host_leases::{Expired, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, LeaseEnd, Version};
 use braid_leader_client::http::{self, Method, STATE};
 use braid_leader_client::{AskError, LeaderClient};
 use braid_registrar::{HostLease, Reply, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -35,6 +37,9 @@ const STATE_WAIT: Duration = Duration::from_millis(500);
 pub const AGENT: &str = "up";
 /// Where devices listen, above a machine's first port.
 const DEVICE_PORTS: u16 = 10;
+
+/// The schema of `cluster.json`.
+pub const SCHEMA: u64 = 1;
 
 /// What `cluster.json` has: how a machine knows the array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,8 +104,33 @@ impl ClusterFile {
     /// Why it can't be used.
     pub fn check(&self) -> Result<(), String> {
         let numbers: BTreeSet<_> = self.machines.values().map(|entry| entry.candidate).collect();
-        let most = u16::MAX - DEVICE_PORTS - braid_base::limits::DEVICES_MAX as u16;
+        let ports = DEVICE_PORTS + braid_base::limits::DEVICES_MAX as u16;
+        let most = u16::MAX - ports;
+        let is_host = |host: &str| !host.is_empty() && (!host.contains(':') || host.starts_with('['));
+        let overlap = |one: &MachineEntry, other: &MachineEntry| {
+            one.candidate < other.candidate && one.host == other.host && one.port.abs_diff(other.port) < ports
+        };
+        let mut pairs = self.machines.values().flat_map(|one| self.machines.values().map(move |other| (one, other)));
+        let is_open = |host: &str| host != "localhost" && !host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
+        let exposed = self.machines.values().find(|entry| !self.insecure_network && is_open(&entry.host));
         match () {
+            () if self.schema != SCHEMA => Err(format!("it has schema {}, this release knows {SCHEMA}", self.schema)),
+            () if !(LEASE_MILLIS_MIN..=LEASE_MILLIS_MAX).contains(&self.lease_millis) => {
+                Err(format!("a lease has {LEASE_MILLIS_MIN} to {LEASE_MILLIS_MAX} ms"))
+            }
+            () if let Some(wrong) = self.machines.values().find(|entry| !is_host(&entry.host) || entry.port == 0) => {
+                Err(format!("{} is no HOST:PORT; an address of IPv6 is in brackets", wrong.http()))
+            }
+            () if let Some((one, other)) = pairs.find(|(one, other)| overlap(one, other)) => {
+                let (one, other) = (one.http(), other.http());
+                Err(format!("{one} and {other} have common ports: on one host they must be {ports} apart"))
+            }
+            () if let Some(exposed) = exposed => {
+                let at = exposed.http();
+                Err(format!(
+                    "nothing is encrypted at {at}, and no caller is identified: allow that with --insecure-network, in a network that you trust"
+                ))
+            }
             () if !self.machines.contains_key(&self.machine) => Err(format!("it has no machine {}", self.machine)),
             () if numbers.len() < self.machines.len() => Err("two machines have one number".to_string()),
             () if self.machines.values().any(|entry| entry.port > most) => Err(format!("a port is above {most}")),
@@ -181,6 +211,8 @@ struct Known {
     opened: OnceLock<(ClusterFile, LeaderClient)>,
     /// Hosts of this process that have been asked to end.
     asked_to_end: Mutex<BTreeSet<Generation>>,
+    /// The process is about to end, and waits for the leader only a little.
+    is_ending: AtomicBool,
     /// What hosts said last. A new leader has not heard them yet.
     said: Mutex<BTreeMap<Generation, String>>,
 }
@@ -196,17 +228,29 @@ impl Cluster {
         folder.path(CLUSTER).exists()
     }
 
+    /// Fails if the folder can't become one of a machine.
+    pub fn require_none(folder: &LocalFolder) -> Result<(), ControlError> {
+        folder.require_trust()?;
+        match [CLUSTER, DESCRIPTION].iter().any(|name| folder.path(name).exists()) {
+            true => Err(ControlError::ArrayExists { dir: folder.dir().to_path_buf() }),
+            false => Ok(()),
+        }
+    }
+
     /// Makes the folder one of a machine.
     pub fn create(folder: &LocalFolder, file: &ClusterFile) -> Result<(), ControlError> {
-        folder.require_trust()?;
+        Cluster::require_none(folder)?;
         create_private_folder(folder.dir()).map_err(ControlError::file("create", folder.dir()))?;
         let _lock = folder.lock()?;
-        if [CLUSTER, DESCRIPTION].iter().any(|name| folder.path(name).exists()) {
-            return Err(ControlError::ArrayExists { dir: folder.dir().to_path_buf() });
-        }
+        Cluster::require_none(folder)?;
         reserve::fill(&folder.path(RESERVE))?;
         folder.replace(&folder.path(CLUSTER), file, Durability::Durable)?;
         folder.make_private().map(drop)
+    }
+
+    /// From now on this process waits for the leader only a little: it is about to end.
+    pub fn hurry(&self) {
+        self.known.is_ending.store(true, Ordering::Relaxed);
     }
 
     pub fn folder(&self) -> &LocalFolder {
@@ -265,7 +309,8 @@ impl Cluster {
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, ControlError> {
-        self.ask_within(request, ANSWER_WAIT).await
+        let is_ending = self.known.is_ending.load(Ordering::Relaxed);
+        self.ask_within(request, if is_ending { SHORT_WAIT } else { ANSWER_WAIT }).await
     }
 
     async fn ask_within(&self, request: Request, within: Duration) -> Result<Reply, ControlError> {

@@ -144,6 +144,14 @@ impl ControlPlane {
         }
     }
 
+    /// Fails if there is no array. Of one on several machines, what lies on this one can be read without a leader.
+    pub async fn require_array(&self) -> Result<(), ControlError> {
+        match self.cluster() {
+            Some(cluster) => cluster.file().map(drop),
+            None => self.describe().await.map(drop),
+        }
+    }
+
     /// The array and who serves it: one call, because each process looks twice a second.
     pub async fn overview(&self) -> Result<Overview, ControlError> {
         if let Some(cluster) = self.cluster() {

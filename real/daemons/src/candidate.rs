@@ -79,9 +79,17 @@ pub async fn run(
         report: Box::new(move |now, monitor, revision| reporter.report(now, monitor, revision)),
         cluster: serde_json::to_string(file).expect("our own types have a JSON form"),
     };
+    let mut state = shown.state.subscribe();
+    let stopping = async {
+        if state.wait_for(|state| state.has_stopped).await.is_ok() {
+            tracing::error!("this monitor has stopped: etcd has gone back to an earlier state");
+        }
+        std::future::pending().await
+    };
     tokio::select! {
         ended = candidate.run(counters, shown, stop) => ended.map_err(failure),
         never = record(control.clone(), told) => match never {},
+        never = stopping => never,
     }
 }
 

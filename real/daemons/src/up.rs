@@ -234,17 +234,25 @@ impl Array {
 
         let mut watching = self.watching(&front, description.leases());
         let control = self.control.clone();
-        let mut changed = pin!(control.changed_or_rests(Duration::ZERO));
+        let look = async |within| {
+            control.changed_or_rests(within).await;
+            control.describe().await
+        };
+        let mut looked = pin!(look(Duration::ZERO));
         loop {
             tokio::select! {
                 () = &mut stop => break,
                 report = self.supervised.report() => self.note(&report),
-                () = &mut changed => {
-                    match control.describe().await {
-                        Ok(description) => self.follow(description).await,
+                read = &mut looked => {
+                    match read {
+                        // Whoever asks for the end does not wait for a leader.
+                        Ok(description) => tokio::select! {
+                            () = self.follow(description) => {}
+                            () = &mut stop => break,
+                        },
                         Err(error) => tracing::warn!("can't read which daemons to run: {error}"),
                     }
-                    changed.set(control.changed_or_rests(HEARTBEAT));
+                    looked.set(look(HEARTBEAT));
                 }
                 loss = front.session().lost() => {
                     tracing::warn!("the host was fenced, and starts again: {loss}");
@@ -259,6 +267,9 @@ impl Array {
             }
         }
         drop(watching);
+        if let Some(cluster) = control.cluster() {
+            cluster.hurry();
+        }
         self.name_mounts().await;
         // While the host of this process is there, it coordinates what a release may need.
         self.supervised.stop_metadata_servers().await;
@@ -400,7 +411,9 @@ impl Array {
                 Err(failure) if report.of == Kept::Daemon(NodeId::Monitor) && is_in_use(failure) => self.note(&report),
                 // Until the initial volumes have been created, all devices are needed.
                 Err(_) if self.may_be_degraded && populated => self.note(&report),
-                Err(failure) if populated && failure.hint.is_none() => {
+                Err(failure)
+                    if populated && failure.hint.is_none() && matches!(report.of, Kept::Daemon(NodeId::Device(_))) =>
+                {
                     let dir = shell_word(self.control.place());
                     let up = if self.control.cluster().is_some() { "agent --array" } else { "up --dir" };
                     let mut hint =

@@ -97,7 +97,10 @@ impl LeaderClient {
                     status == StatusCode::GATEWAY_TIMEOUT
                 }
                 Err(error) => {
-                    why = format!("{address}: {error}");
+                    // The rest of the time may be too short for an answer.
+                    if left >= CALL_WAIT || !matches!(error, CallError::Silent(_)) {
+                        why = format!("{address}: {error}");
+                    }
                     !matches!(error, CallError::Connect(_))
                 }
             };

@@ -248,11 +248,15 @@ impl Candidate {
         let ended = tokio::select! {
             ended = running => ended.map_err(CandidateError::from),
             never = server::serve(http, handle.clone()) => match never {},
-            never = keep_mark(&place, us.array, marks) => match never {},
+            never = keep_mark(&place, us.array, marks.clone()) => match never {},
             () = pumping => unreachable!("it has no end"),
             never = ending => never,
         };
         handle.waiting().clear();
+        let last = *marks.borrow();
+        if let Some(mark) = last {
+            write_mark(&place, us.array, mark).await;
+        }
         ended
     }
 }
@@ -297,25 +301,31 @@ fn read_mark(path: &Path, array: ArrayId) -> Option<Mark> {
 
 /// Writes the mark when a term begins, and then now and then.
 async fn keep_mark(place: &Place, array: ArrayId, mut marks: watch::Receiver<Option<Mark>>) -> Infallible {
-    let (path, mut term) = (&place.mark, None);
-    let new = PathBuf::from(format!("{}.new", path.display()));
+    let mut term = None;
     while marks.changed().await.is_ok() {
         let Some(mark) = *marks.borrow_and_update() else { continue };
         if term.replace(mark.term) == Some(mark.term) {
             let begins = |seen: &Option<Mark>| seen.is_some_and(|seen| seen.term != mark.term);
             let _ = timeout(MARK_PAUSE, marks.wait_for(begins)).await;
         }
-        let Some(mark) = *marks.borrow_and_update() else { continue };
-        let bytes = serde_json::to_vec(&MarkFile { schema: 1, array, mark }).expect("numbers");
-        let written = async {
-            let mut file = tokio::fs::File::create(&new).await?;
-            file.write_all(&bytes).await?;
-            file.sync_all().await?;
-            tokio::fs::rename(&new, path).await
-        };
-        if let Err(error) = written.await {
-            tracing::warn!("{}: can't write what was seen of the history: {error}", path.display());
+        let last = *marks.borrow_and_update();
+        if let Some(mark) = last {
+            write_mark(place, array, mark).await;
         }
     }
     std::future::pending().await
+}
+
+async fn write_mark(place: &Place, array: ArrayId, mark: Mark) {
+    let new = PathBuf::from(format!("{}.new", place.mark.display()));
+    let bytes = serde_json::to_vec(&MarkFile { schema: 1, array, mark }).expect("numbers");
+    let written = async {
+        let mut file = tokio::fs::File::create(&new).await?;
+        file.write_all(&bytes).await?;
+        file.sync_all().await?;
+        tokio::fs::rename(&new, &place.mark).await
+    };
+    if let Err(error) = written.await {
+        tracing::warn!("{}: can't write what was seen of the history: {error}", place.mark.display());
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{LOOK_PAUSE, NO_ROOM, degraded, lock_servers_serve};
 use crate::device_lifecycle::{self, ACT_WAIT};
-use crate::failure::Failure;
+use crate::failure::{Failure, OUTCOME_UNKNOWN};
 use braid_base::{DeviceId, DiskId, Generation, MemberState};
 use braid_control::{ControlError, ControlPlane, HostEntry, Moment, ReportedState};
 use braid_control_protocol::{Answer, Command, Fence, HostLease, Question, Version};
@@ -121,7 +121,10 @@ impl Questions {
             | Question::Withdraw(_)
             | Question::Examine { .. } => unreachable!("the process of the administrator does that"),
         };
-        answered.unwrap_or_else(|failure| (Answer::Failed, Some(failure)))
+        answered.unwrap_or_else(|failure| match failure.code.as_str() {
+            OUTCOME_UNKNOWN => (Answer::Unknown, Some(failure)),
+            _ => (Answer::Failed, Some(failure)),
+        })
     }
 
     /// The hosts, as a judge sees them that has watched for a while: after a sleep of the machine every host seems to be silent.

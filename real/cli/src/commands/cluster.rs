@@ -110,6 +110,7 @@ async fn init(arguments: Init, common: &Common) -> Result<ExitCode, Failure> {
     let control = common.control();
     let (file, description) =
         NewCluster { machine, machines, witnesses, etcd, insecure_network, devices, asked }.plan()?;
+    Cluster::require_none(control.local())?;
     // If etcd can't be reached, nothing is left; what is written there has a name of its own.
     candidate::create(&file, description).await?;
     Cluster::create(control.local(), &file)?;

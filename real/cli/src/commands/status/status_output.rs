@@ -78,6 +78,7 @@ impl<'a> View<'a> {
         let up = match status.pid {
             Some(pid) if status.ready => format!("up, process {pid}"),
             Some(_) => "starting".to_string(),
+            None if look.control.cluster().is_some() => format!("not up: start it with `braid agent --array {word}`"),
             None => format!("not up: start it with `braid up --dir {word}`"),
         };
         let mut text = format!("array {} in {dir}: {up}\n", status.array);
