@@ -6,6 +6,7 @@ mod guests;
 mod healing;
 mod instructions;
 mod link;
+mod machines;
 mod packages;
 mod posix;
 mod prelude;
@@ -30,6 +31,7 @@ enum Task {
         #[arg(default_value = "300")]
         seconds: String,
     },
+    Machines(machines::Arguments),
     Compare(compare::Arguments),
     Healing(healing::Arguments),
     Link(link::Arguments),
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Task::Test => test(),
         Task::Soak => soak(),
         Task::Hostile { seconds } => hostile(&seconds),
+        Task::Machines(arguments) => machines::run(&arguments),
         Task::Compare(arguments) => compare::run(&arguments),
         Task::Healing(arguments) => healing::run(&arguments),
         Task::Link(arguments) => link::measure_link(&arguments),
@@ -77,9 +80,17 @@ fn test() -> Result<()> {
     run(cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"]))?;
     // The release that array upgrades are tested with.
     run(cargo(&["build", "--workspace", "--bin", "braid-next", "--features", "braid/next-level", "--locked"]))?;
-    test_programs::run_all(&["--workspace", "--exclude", "braid-processes", "--locked"])?;
+    test_programs::run_all(&[
+        "--workspace",
+        "--exclude",
+        "braid-processes",
+        "--exclude",
+        "braid-machines",
+        "--locked",
+    ])?;
     // Beside tests that compute they miss deadlines, even if those have the lowest scheduling class.
-    process_tests::run_all()
+    process_tests::run_all()?;
+    run(machines::tests(&machines::SHORT))
 }
 
 /// Tests that take too long for every change.

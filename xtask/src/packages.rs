@@ -6,7 +6,7 @@ use crate::prelude::*;
 pub type Package = (&'static str, &'static str);
 
 /// The programs that the tests run, and what unpacks kept arrays.
-pub const CLIENTS: [Package; 9] = [
+pub const CLIENTS: [Package; 10] = [
     ("fio", "/usr/bin/fio"),
     ("qemu-utils", "/usr/bin/qemu-img"),
     ("libnbd-bin", "/usr/bin/nbdinfo"),
@@ -16,6 +16,7 @@ pub const CLIENTS: [Package; 9] = [
     ("e2fsprogs", "/usr/sbin/mkfs.ext4"),
     ("xz-utils", "/usr/bin/xz"),
     ("etcd-server", "/usr/bin/etcd"),
+    ("iproute2", "/usr/sbin/ip"),
 ];
 
 /// Installs the packages that are missing. `who` begins the error message if that fails, such as "the tests need".

@@ -37,7 +37,7 @@ impl Client {
     }
 
     /// Like [`Client::open`], but may fail.
-    fn try_open(uri: &str) -> io::Result<Client> {
+    pub fn try_open(uri: &str) -> io::Result<Client> {
         let (address, export) = parts(uri);
         let mut client = Client { stream: connect(address)?, next_cookie: 1 };
         let greeting = client.take(18)?;

@@ -39,10 +39,12 @@ pub enum Cut {
 }
 
 impl Namespace {
-    fn new() -> Option<Namespace> {
+    /// A new one; none, with a message, where the system does not permit it.
+    pub fn new() -> Option<Namespace> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("braid-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         if run("ip", &["netns", "add", &name]).status != Some(0) {
+            eprintln!("SKIPPED: network namespaces can't be created here (this needs root, and support in the kernel)");
             return None;
         }
         let namespace = Namespace { name };
@@ -67,7 +69,12 @@ impl Namespace {
         })
     }
 
-    fn ip(&self, arguments: &[&str]) {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `ip` for it.
+    pub fn ip(&self, arguments: &[&str]) {
         run("ip", &[&["-n", &self.name], arguments].concat()).done();
     }
 }
@@ -86,10 +93,7 @@ impl Link {
 
     /// A new link; none, with a message, where the system does not permit it.
     pub fn new() -> Option<Link> {
-        let (Some(near), Some(far)) = (Namespace::new(), Namespace::new()) else {
-            eprintln!("SKIPPED: network namespaces can't be created here (this needs root, and support in the kernel)");
-            return None;
-        };
+        let (near, far) = (Namespace::new()?, Namespace::new()?);
         let pair = ["link", "add", "veth0", "netns", &near.name, "type", "veth", "peer", "name", "veth0", "netns"];
         if run("ip", &[&pair[..], &[&far.name]].concat()).status != Some(0) {
             eprintln!("SKIPPED: links between network namespaces can't be created here");

@@ -1,0 +1,158 @@
+//! What an array on three machines promises, on the real program and a real etcd. Bounds are those of a busy machine; what was measured is
+//! printed, and `docs/leadership.md` says what is expected.
+
+use braid_machines::{LONG, Machine, Machines};
+use braid_processes::daemon::{Stopped, signal};
+use braid_processes::data::{noise, seed};
+use braid_processes::{Load, poll_until};
+use rustix::process::Signal;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The longest pause while nothing is lost that the volume needs.
+const PAUSE_MAX: Duration = Duration::from_secs(3);
+/// The longest pause after the loss of a machine. 5 s are expected; 10 s if the leading monitor and the leader of etcd were there.
+const LOSS_PAUSE_MAX: Duration = Duration::from_secs(20);
+/// Within this time, a lease that is not renewed would have ended, and what follows from that would have begun.
+const NOTICED: Duration = Duration::from_secs(8);
+/// How long etcd is unavailable: the pact of the monitors is renewed several times.
+const OUTAGE: Duration = Duration::from_secs(15);
+
+/// Nothing that happens in the next seconds makes writers pause.
+#[track_caller]
+fn assert_unnoticed(load: &Load, what: &str) {
+    sleep(NOTICED);
+    load.assert_pause(what, PAUSE_MAX);
+}
+
+#[test]
+fn a_volume_is_served_on_three_machines() {
+    let Some(Machines { all, served_after, .. }) = &Machines::start() else { return };
+    assert!(*served_after < LONG, "{served_after:?}");
+    let content = noise(seed(), 300_000);
+    all[0].volume().write(12_345, &content).expect("it is served");
+    for machine in all {
+        let there = machine.volume().read(12_345, content.len()).expect("it is served");
+        assert!(there == content, "{} reads what m1 has written", machine.name);
+    }
+}
+
+#[test]
+fn the_leader_of_etcd_is_killed_and_stopped() {
+    let Some(mut machines) = Machines::start() else { return };
+    let load = machines.all[0].load();
+    let leader = machines.etcd_leader();
+    machines.all[leader].kill_etcd();
+    assert_unnoticed(&load, "the leader of etcd is killed");
+    machines.all[leader].start_etcd();
+    let next = machines.etcd_leader();
+    let stopped = Stopped::new(machines.all[next].etcd_pid());
+    assert_unnoticed(&load, "the leader of etcd is stopped");
+    drop(stopped);
+    assert_unnoticed(&load, "it continues");
+    machines.assert_kept(load.stop());
+}
+
+#[test]
+fn the_leading_monitor_is_killed() {
+    the_leading_monitor_fails("the leading monitor is killed", |pid| signal(pid, Signal::KILL));
+}
+
+#[test]
+fn the_leading_monitor_is_stopped_and_continues() {
+    the_leading_monitor_fails("the leading monitor is stopped", Stopped::new);
+}
+
+/// What `fail` has made is kept while another monitor leads, and then dropped.
+fn the_leading_monitor_fails<T>(what: &str, fail: impl FnOnce(u32) -> T) {
+    let Some(machines) = Machines::start() else { return };
+    let (leader, pid) = machines.leader(0);
+    let other = (leader + 1) % 3;
+    let load = machines.all[other].load();
+    let begun = Instant::now();
+    let failed = fail(pid);
+    let next = poll_until(LONG, || match machines.leader(other) {
+        (_, same) if same == pid => Err("another monitor leads".to_string()),
+        (next, _) => Ok(next),
+    });
+    println!("{} is shown as the leader after {:?}", machines.all[next].name, begun.elapsed());
+    assert_unnoticed(&load, what);
+    drop(failed);
+    assert_unnoticed(&load, "it is there again");
+    machines.assert_kept(load.stop());
+}
+
+#[test]
+fn a_machine_dies_and_returns() {
+    a_machine_is_lost("dies", Machine::die, Machine::revive);
+}
+
+#[test]
+fn a_machine_is_cut_off_and_returns() {
+    a_machine_is_lost("is cut off", |machine| machine.link("down"), |machine| machine.link("up"));
+}
+
+/// First one whose monitor does not lead is lost, then the one whose monitor leads.
+fn a_machine_is_lost(how: &str, lose: fn(&mut Machine), restore: fn(&mut Machine)) {
+    let Some(mut machines) = Machines::start() else { return };
+    for with_the_leader in [false, true] {
+        let (leader, _) = machines.leader(0);
+        let lost = if with_the_leader { leader } else { (leader + 1) % 3 };
+        let other = (leader + 2) % 3;
+        let load = machines.all[other].load();
+        lose(&mut machines.all[lost]);
+        machines.all[other].await_volume("degraded");
+        load.assert_pause(&format!("a machine {how} (its monitor leads: {with_the_leader})"), LOSS_PAUSE_MAX);
+        let begun = Instant::now();
+        restore(&mut machines.all[lost]);
+        machines.all[other].await_volume("healthy");
+        println!("the volume is healthy {:?} after it returns", begun.elapsed());
+        load.assert_pause("it returns", PAUSE_MAX);
+        machines.assert_kept(load.stop());
+    }
+}
+
+#[test]
+fn all_machines_die_and_return() {
+    let Some(mut machines) = Machines::start() else { return };
+    let load = machines.all[0].load_that(true);
+    machines.all.iter_mut().for_each(Machine::die);
+    let (record, begun) = (load.ended(), Instant::now());
+    machines.at_once(Machine::revive);
+    machines.all[0].await_volume("healthy");
+    println!("the volume is healthy {:?} after the machines return", begun.elapsed());
+    machines.assert_kept(record);
+}
+
+#[test]
+fn etcd_is_unavailable() {
+    let Some(mut machines) = Machines::start() else { return };
+    let load = machines.all[0].load();
+    machines.all.iter_mut().for_each(Machine::kill_etcd);
+    sleep(OUTAGE);
+    load.assert_pause("etcd is unavailable", PAUSE_MAX);
+    for machine in &machines.all {
+        machine.braid(&["status"]).refused(3, "no-leader");
+    }
+    machines.all.iter_mut().for_each(Machine::start_etcd);
+    let begun = Instant::now();
+    machines.all[0].await_volume("healthy");
+    println!("etcd is back: commands work after {:?}", begun.elapsed());
+    assert_unnoticed(&load, "etcd is back");
+    machines.assert_kept(load.stop());
+}
+
+#[test]
+fn etcd_is_unavailable_and_the_leading_monitor_dies() {
+    let Some(mut machines) = Machines::start() else { return };
+    let (_, pid) = machines.leader(0);
+    let load = machines.all[0].load();
+    machines.all.iter_mut().for_each(Machine::kill_etcd);
+    signal(pid, Signal::KILL);
+    sleep(NOTICED);
+    machines.all.iter_mut().for_each(Machine::start_etcd);
+    let pause = load.pause();
+    println!("writers waited for {pause:?}: no monitor could lead for {NOTICED:?}");
+    assert!(pause > PAUSE_MAX && pause < LOSS_PAUSE_MAX, "{pause:?}");
+    machines.assert_kept(load.stop());
+}
