@@ -118,6 +118,15 @@ pub async fn open(control: &ControlPlane) -> Result<ArrayDescription, Failure> {
     copies::require_newest(control.local(), &description).map_err(|failure| {
         failure.hint("etcd has gone back to an earlier state: bring back its newer data, and start all agents again")
     })?;
+    if control
+        .cluster()
+        .is_some_and(|cluster| cluster.file().is_ok_and(|file| file.lease_millis != description.creation.lease_millis))
+    {
+        let message = "the lease in cluster.json is not that of the array";
+        return Err(
+            Failure::usage("bad-lease", message).hint("correct `lease_millis` there, as other machines have it")
+        );
+    }
     let lacking = description.devices.iter().filter(|entry| control.runs(entry) && entry.disk.is_none());
     let mut disks = BTreeMap::new();
     for entry in lacking {
@@ -210,6 +219,8 @@ pub fn joining(file: &ClusterFile) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_control::Live;
+    use std::collections::BTreeSet;
 
     fn new(machines: &[&str], witnesses: &[&str]) -> NewCluster {
         let all = |names: &[&str]| names.iter().map(|name| (name.to_string(), format!("{name}.lan"), PORT)).collect();
@@ -232,7 +243,8 @@ mod tests {
         assert_eq!((devices.len(), description.creation.layout.as_str()), (6, "raid5:2+1"));
         assert_eq!((devices[1], devices[5]), (("m2", "m2.lan:7411"), ("m3", "m3.lan:7415")));
         let of = |live: &[&str], number| {
-            let live = live.iter().map(|name| name.to_string()).collect();
+            let machines = live.iter().map(|name| name.to_string()).collect();
+            let live = Live { machines, served_elsewhere: BTreeSet::new() };
             let on = |name: &&String| {
                 ClusterFile { machine: name.to_string(), ..file.clone() }.deals_here(number, Some(&live))
             };

@@ -96,11 +96,13 @@ impl SnapshotReader {
         let control = self.control.clone();
         let description = control.describe().await?;
         let running = control.running().await?;
-        if running.is_none() || self.session.as_ref().is_some_and(Session::is_lost) {
+        // Of several machines, others may run.
+        let may_run = running.is_some() || control.cluster().is_some();
+        if !may_run || self.session.as_ref().is_some_and(Session::is_lost) {
             self.leave().await;
         }
         let (mut states, mut unasked) = (BTreeMap::new(), None);
-        if running.is_some() {
+        if may_run {
             if self.session.is_none() {
                 // A host needs a lease: the state of the array is shown without one, too.
                 match self.start().await {

@@ -24,7 +24,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// How long the leader may take to answer. The next leader needs 1.5 s.
@@ -147,11 +147,20 @@ impl ClusterFile {
 
     /// True if it is this machine that runs a server of this number, of those that any machine can run. They are dealt among all, and those of
     /// a machine that is not among the `live` ones go to the next one.
-    pub fn deals_here(&self, number: u16, live: Option<&BTreeSet<String>>) -> bool {
+    pub fn deals_here(&self, number: u16, live: Option<&Live>) -> bool {
         let names: Vec<_> = self.storing().map(|(name, _)| name).collect();
         let mut turns = names.iter().cycle().skip(usize::from(number) % names.len()).take(names.len()).copied();
-        turns.find(|name| live.is_none_or(|live| live.contains(*name))) == Some(&self.machine)
+        turns.find(|name| live.is_none_or(|live| live.machines.contains(*name))) == Some(&self.machine)
     }
+}
+
+/// What lives of an array on several machines.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// Those whose agents live, and this one.
+    pub machines: BTreeSet<String>,
+    /// The file systems whose metadata servers are on other machines.
+    pub served_elsewhere: BTreeSet<u16>,
 }
 
 /// What a machine's monitor does at present.
@@ -213,6 +222,8 @@ struct Known {
     asked_to_end: Mutex<BTreeSet<Generation>>,
     /// The process is about to end, and waits for the leader only a little.
     is_ending: AtomicBool,
+    /// What the leading monitor reported last, and when.
+    monitor: Mutex<Option<(Instant, MonitorEntry)>>,
     /// What hosts said last. A new leader has not heard them yet.
     said: Mutex<BTreeMap<Generation, String>>,
 }
@@ -267,11 +278,16 @@ impl Cluster {
         self.file().is_ok_and(|file| file.machine == device.domain)
     }
 
-    /// The machines whose agents have renewed their leases within `length`, and this one; none if the leader has not heard all agents yet.
-    pub async fn live_machines(&self, length: Duration) -> Result<Option<BTreeSet<String>>, ControlError> {
-        let live = self.hosts(length).await?.into_iter().filter(|host| host.live && host.role == AGENT);
-        let own = Some(self.file()?.machine.clone());
-        Ok(live.map(|host| host.report.machine).chain([own]).collect())
+    /// What lives, as far as it has renewed its lease within `length`; none if the leader has not heard all of it yet.
+    pub async fn live(&self, length: Duration) -> Result<Option<Live>, ControlError> {
+        let own = &self.file()?.machine;
+        let hosts: Vec<_> = self.hosts(length).await?.into_iter().filter(|host| host.live).collect();
+        let elsewhere = hosts.iter().filter(|host| host.report.machine.as_ref() != Some(own));
+        let served = elsewhere.filter_map(|host| Some(host.report.metadata_server.as_ref()?.file_system));
+        let served_elsewhere = served.collect();
+        let agents = hosts.iter().filter(|host| host.role == AGENT).map(|host| host.report.machine.clone());
+        let machines: Option<_> = agents.chain([Some(own.clone())]).collect();
+        Ok(machines.map(|machines| Live { machines, served_elsewhere }))
     }
 
     /// What the monitor of each machine does.
@@ -350,14 +366,20 @@ impl Cluster {
         }
     }
 
-    /// The report of the leading monitor; none if there is none now.
+    /// The last report of the leading monitor; none if this process has seen none.
     pub(crate) async fn monitor(&self) -> Result<Option<MonitorEntry>, ControlError> {
-        let said = match self.open()?.1.monitor(SHORT_WAIT).await {
-            Err(AskError::NoLeader { .. }) => return Ok(None),
-            said => said?,
-        };
-        let MonitorSays { pid, origin, report } = serde_json::from_str(&said).map_err(|error| unreadable(&error))?;
-        Ok(Some(MonitorEntry { process: Process::new(pid, origin), age: Some(Duration::ZERO), report }))
+        match self.open()?.1.monitor(SHORT_WAIT).await {
+            // It leads as far as is known: who needs it goes on asking where it was.
+            Err(AskError::NoLeader { .. }) => {}
+            said => {
+                let read = serde_json::from_str(&said?).map_err(|error| unreadable(&error));
+                let MonitorSays { pid, origin, report } = read?;
+                let entry = MonitorEntry { process: Process::new(pid, origin), age: Some(Duration::ZERO), report };
+                *self.known.monitor.lock().expect("no holder panics") = Some((Instant::now(), entry));
+            }
+        }
+        let last = self.known.monitor.lock().expect("no holder panics").clone();
+        Ok(last.map(|(at, entry)| MonitorEntry { age: Some(at.elapsed()), ..entry }))
     }
 
     pub(crate) async fn hosts(&self, length: Duration) -> Result<Vec<HostEntry>, ControlError> {

@@ -5,7 +5,7 @@
 //! calls are async, and none of them keeps the caller's thread, which may be the one that serves a host. What only a folder of this machine
 //! has (paths, sockets, locks, logs, processes) is in [`LocalFolder`].
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Live};
 use crate::description_file::Stored;
 use crate::folder::LocalFolder;
 use crate::folder_changes;
@@ -17,7 +17,6 @@ use crate::{
 use braid_base::Generation;
 use braid_host_leases::{Expired, LeaseEnd};
 use braid_registrar::Request;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -114,8 +113,8 @@ impl ControlPlane {
         self.cluster().map_or(device.address.is_none(), |cluster| cluster.has(device))
     }
 
-    /// True if this machine runs the lock server or metadata server of this number, of those that run on the `live` machines.
-    pub fn deals_here(&self, number: u16, live: Option<&BTreeSet<String>>) -> bool {
+    /// True if this machine runs the lock server or metadata server of this number, of those that run on machines that live.
+    pub fn deals_here(&self, number: u16, live: Option<&Live>) -> bool {
         self.cluster().is_none_or(|cluster| cluster.file().is_ok_and(|file| file.deals_here(number, live)))
     }
 

@@ -7,7 +7,11 @@ use braid_description::describe;
 use braid_machine::Patience;
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
 use braid_session::{Session, VolumeRegistry, is_usable};
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// How long a client waits for the description: on several machines, no monitor may lead.
+const REFRESH_WAIT: Duration = Duration::from_secs(2);
 
 /// The array's volumes as exports of an NBD server. The description is read again for each request of a client, so that volumes that are
 /// created while the server runs are served, too.
@@ -38,10 +42,12 @@ impl Exports {
         }
     }
 
-    /// Adopts new volumes and drops deleted ones. If the description can't be read, nothing changes.
+    /// Adopts new volumes and drops deleted ones. If the description can't be read, or not soon, nothing changes.
     async fn refresh(&self) {
-        if let Err(failure) = self.try_refresh().await {
-            tracing::warn!("can't look up the volumes: {failure}");
+        match tokio::time::timeout(REFRESH_WAIT, self.try_refresh()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => tracing::warn!("can't look up the volumes: {failure}"),
+            Err(_) => tracing::warn!("can't look up the volumes within {REFRESH_WAIT:?}"),
         }
     }
 

@@ -42,6 +42,11 @@ impl LockDaemon {
             return Err(Failure::unreachable("no-such-lock-server", message)
                 .hint("their number was set at creation by `braid up --lock-servers`"));
         }
+        if !control.deals_here(id.0, None) {
+            // Its list of hosts, and the lock on that, are there: here it would grant what that one has granted.
+            let message = format!("lock server {} is one of another machine", id.0);
+            return Err(Failure::usage("other-machine", message).hint("`braid agent` runs it there"));
+        }
         let message = format!("lock server {} is already running, in another process", id.0);
         let in_use = Failure::failed("lock-server-in-use", message).hint("`braid status` shows which process it is");
         let file = lock_server_file(id);

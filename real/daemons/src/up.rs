@@ -445,11 +445,11 @@ impl Array {
     async fn follow_file_systems(&mut self, description: &ArrayDescription) {
         let live = match self.control.cluster() {
             None => None,
-            Some(cluster) => match cluster.live_machines(description.leases().lease()).await {
+            Some(cluster) => match cluster.live(description.leases().lease()).await {
                 Ok(Some(live)) => Some(live),
                 // It is known soon.
                 Ok(None) => return,
-                Err(error) => return tracing::warn!("can't read which machines live: {error}"),
+                Err(error) => return tracing::warn!("can't read what lives: {error}"),
             },
         };
         self.supervised.follow_file_systems(description, live.as_ref());

@@ -22,11 +22,11 @@ pub use process::{HOST_ENDED, say_not_serving, say_of_device};
 
 use assignment::{Assignment, Wanted, What};
 use braid_base::{DeviceId, FileSystemId};
-use braid_control::{ArrayDescription, ControlPlane, FileSystemState};
+use braid_control::{ArrayDescription, ControlPlane, FileSystemState, Live};
 use braid_session::addressing;
 use keeper::keep;
 use nodes::AllHosts;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -165,15 +165,17 @@ impl Supervised {
     }
 
     /// Starts the metadata servers of file systems that are ready, and stops those of file systems that are being deleted. If the array is on
-    /// several machines, they run on the `live` ones.
-    pub fn follow_file_systems(&mut self, description: &ArrayDescription, live: Option<&BTreeSet<String>>) {
+    /// several machines, each stays where it runs as long as it lives there.
+    pub fn follow_file_systems(&mut self, description: &ArrayDescription, live: Option<&Live>) {
         let control = self.start.control.clone();
         let ready = description.file_systems.iter().filter(|entry| entry.state == FileSystemState::Ready);
         let servers = ready.flat_map(|entry| {
             let of = |shard| (entry.name.clone(), entry.shards.as_ref().map(|_| shard));
             entry.servers().into_iter().enumerate().map(move |(shard, id)| (id, of(shard))).collect::<Vec<_>>()
         });
-        let ready: BTreeMap<_, _> = servers.filter(|(id, _)| control.deals_here(id.0, live)).collect();
+        let is_elsewhere = |id| live.is_some_and(|live| live.served_elsewhere.contains(&id));
+        let is_here = |id| self.keeps_metadata_server(FileSystemId(id)) || control.deals_here(id, live);
+        let ready: BTreeMap<_, _> = servers.filter(|(id, _)| is_here(id.0) && !is_elsewhere(id.0)).collect();
         self.metadata_servers.retain(|id, wanted| {
             let stays = ready.contains_key(id);
             if !stays {
