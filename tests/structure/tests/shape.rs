@@ -39,7 +39,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("sim/cluster", "Report", 22, "the counts of a run, as one flat list"),
     ("sim/cluster", "Run", 20, "what activities share; faults are to be cut off"),
     ("sim/experiments", "Record", 13, "a row of results"),
-    ("sim/hostile", "LyingDevice", 15, "one adversary with all its lies"),
+    ("sim/hostile", "LyingDevice", 14, "one adversary with all its lies"),
     ("sim/measure", "Measured", 17, "a row of results"),
     ("sim/measure", "Tally", 14, "a row of results"),
     ("sim/world", "Disk", 19, "to be cut into medium, cache and faults"),
