@@ -6,6 +6,7 @@ pub mod packages;
 pub mod words;
 pub mod world;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
@@ -57,6 +58,17 @@ pub fn crates() -> Vec<Crate> {
         Crate { folder, manifest }
     };
     folders.into_iter().map(read).collect()
+}
+
+/// Whatever `from` uses, directly or indirectly, with itself.
+pub fn reached(from: &str, uses: impl Fn(&str) -> Vec<String>) -> BTreeSet<String> {
+    let (mut reached, mut next) = (BTreeSet::new(), vec![from.to_string()]);
+    while let Some(name) = next.pop() {
+        if reached.insert(name.clone()) {
+            next.extend(uses(&name));
+        }
+    }
+    reached
 }
 
 /// All Rust sources of the workspace.

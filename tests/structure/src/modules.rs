@@ -2,7 +2,7 @@
 //! `self`. Unit tests are ignored.
 
 use crate::world::{Import, each_import};
-use crate::{root, sources_in};
+use crate::{reached, root, sources_in};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use syn::visit::Visit;
@@ -71,28 +71,16 @@ pub fn imports_and_calls(modules: &BTreeMap<String, Module>) -> Edges {
 
 /// The groups of modules that use each other in a circle. The root, which only lists what is public, is ignored.
 pub fn circles(edges: &Edges) -> Vec<BTreeSet<String>> {
-    let reaches: BTreeMap<&str, BTreeSet<&str>> =
-        edges.keys().map(|from| (from.as_str(), reached(edges, from))).collect();
+    let of = |from: &String| reached(from, |module| edges[module].iter().cloned().collect());
+    let reaches: Edges = edges.keys().map(|from| (from.clone(), of(from))).collect();
     let mut circles: Vec<BTreeSet<String>> = Vec::new();
     for (from, to) in &reaches {
-        let beside = to.iter().filter(|other| reaches[*other].contains(from));
-        let circle: BTreeSet<String> = beside.map(ToString::to_string).collect();
+        let circle: BTreeSet<String> = to.iter().filter(|other| reaches[*other].contains(from)).cloned().collect();
         if circle.len() > 1 && !circles.contains(&circle) {
             circles.push(circle);
         }
     }
     circles
-}
-
-fn reached<'a>(edges: &'a Edges, from: &str) -> BTreeSet<&'a str> {
-    let mut reached = BTreeSet::new();
-    let mut next: Vec<&str> = edges[from].iter().map(String::as_str).collect();
-    while let Some(module) = next.pop() {
-        if reached.insert(module) {
-            next.extend(edges[module].iter().map(String::as_str));
-        }
-    }
-    reached
 }
 
 /// The module path of a file: `src/client/turns.rs` is the module `client::turns`.

@@ -2,7 +2,7 @@
 //! that each crate uses outside its unit tests, and crates listed as pure must be pure.
 
 use braid_structure::world::found_in;
-use braid_structure::{crates, root, sources_in};
+use braid_structure::{Crate, crates, reached, root, sources_in};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Libraries that a pure crate may use: none of them uses a clock, a file, a socket or the system's random numbers.
@@ -88,12 +88,7 @@ fn crates_that_are_apart_do_not_use_each_other() {
     let folder_of = |name: &str| uses.keys().find(|folder| folder.ends_with(&format!("/{name}"))).cloned();
     for (one, other) in APART {
         for (from, to) in [(one, other), (other, one)] {
-            let (mut reached, mut next) = (BTreeSet::new(), vec![from.to_string()]);
-            while let Some(folder) = next.pop() {
-                if reached.insert(folder.clone()) {
-                    next.extend(uses[&folder].iter().filter_map(|name| folder_of(name)));
-                }
-            }
+            let reached = reached(from, |folder| uses[folder].iter().filter_map(|name| folder_of(name)).collect());
             assert!(!reached.contains(to), "{from} must not use {to}, nor anything that does");
         }
     }
@@ -104,16 +99,12 @@ fn neither_programs_nor_daemons_contain_the_simulator() {
     let all = crates();
     let with_name = |name: &str| all.iter().find(|found| found.name() == name);
     for program in ["braid", "braid-daemons", "braid-admin", "braid-bench"] {
-        let (mut reached, mut next) = (BTreeSet::new(), vec![program.to_string()]);
-        while let Some(name) = next.pop() {
-            let Some(found) = with_name(&name) else { continue };
-            assert!(
-                !found.folder.starts_with("sim/"),
-                "{program} must not contain {name}: it belongs to the simulator"
-            );
-            if reached.insert(name) {
-                next.extend(found.dependencies().into_iter().filter(|name| name.starts_with("braid")));
-            }
+        let dependencies = |name: &str| with_name(name).map(Crate::dependencies).unwrap_or_default();
+        let reached = reached(program, dependencies);
+        for found in reached.iter().filter_map(|name| with_name(name)) {
+            let name = found.name();
+            let is_simulated = found.folder.starts_with("sim/");
+            assert!(!is_simulated, "{program} must not contain {name}: it belongs to the simulator");
         }
         assert!(reached.contains("braid-session"), "the dependencies of {program} were found");
     }
