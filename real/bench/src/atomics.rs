@@ -193,14 +193,14 @@ struct Driven {
 impl Driven {
     /// Performs one operation. Returns the number of round trips.
     async fn once(&self, kind: Kind, count: u64) -> Result<u64, Failure> {
-        let (number, written) = (u64::from(self.name.number), Bytes::from(vec![count as u8; WRITTEN]));
-        let write = Action::Write { offset: number * WRITTEN as u64, data: written };
+        let (number, data) = (u64::from(self.name.number), Bytes::from(vec![count as u8; WRITTEN]));
+        let write = Action::Write { offset: number * WRITTEN as u64, data };
+        let unlocks = SetAttribute { name: self.name, value: Bytes::new() };
+        let write_and_unlock = ObjectCommand { sets: vec![unlocks], ..ObjectCommand::new(self.object, write) };
         match kind {
             Kind::Swap => {
                 let before = if count == 0 { Bytes::new() } else { self.value(count) };
-                let results = self.ask(vec![self.swap(before, self.value(count + 1))]).await?;
-                let swapped = matches!(results[0].action, ActionResult::Compared { swapped: true, .. });
-                if swapped { Ok(1) } else { Err(unexpected(&results)) }
+                self.ask_to_swap(before, self.value(count + 1)).await.map(|()| 1)
             }
             Kind::Add => {
                 let add = Action::FetchAndAdd { name: self.name, add: 1, original: true };
@@ -214,22 +214,12 @@ impl Driven {
                 self.ask(vec![get]).await.map(|_| 1)
             }
             Kind::Lock => {
-                let results = self.ask(vec![self.swap(Bytes::new(), self.value(count + 1))]).await?;
-                if !matches!(results[0].action, ActionResult::Compared { swapped: true, .. }) {
-                    return Err(unexpected(&results));
-                }
-                let unlocks = SetAttribute { name: self.name, value: Bytes::new() };
-                self.ask(vec![ObjectCommand { sets: vec![unlocks], ..ObjectCommand::new(self.object, write) }]).await?;
-                Ok(2)
+                self.ask_to_swap(Bytes::new(), self.value(count + 1)).await?;
+                self.ask(vec![write_and_unlock]).await.map(|_| 2)
             }
             Kind::LockAtOnce => {
                 let lock = self.swap(Bytes::new(), self.value(count + 1));
-                let unlocks = SetAttribute { name: self.name, value: Bytes::new() };
-                let use_it = ObjectCommand {
-                    when: When::IfSwapped,
-                    sets: vec![unlocks],
-                    ..ObjectCommand::new(self.object, write)
-                };
+                let use_it = ObjectCommand { when: When::IfSwapped, ..write_and_unlock };
                 let results = self.ask(vec![lock, use_it]).await?;
                 if results[1].action == ActionResult::Done { Ok(1) } else { Err(unexpected(&results)) }
             }
@@ -240,6 +230,13 @@ impl Driven {
     fn swap(&self, compare: Bytes, swap: Bytes) -> ObjectCommand {
         let (name, undefined) = (self.name, Undefined::IsEmpty);
         ObjectCommand::new(self.object, Action::CompareAndSwap { name, compare, swap, undefined, original: false })
+    }
+
+    /// Fails unless the value was the one to compare with.
+    async fn ask_to_swap(&self, compare: Bytes, swap: Bytes) -> Result<(), Failure> {
+        let results = self.ask(vec![self.swap(compare, swap)]).await?;
+        let swapped = matches!(results[0].action, ActionResult::Compared { swapped: true, .. });
+        if swapped { Ok(()) } else { Err(unexpected(&results)) }
     }
 
     async fn set(&self, value: Bytes) -> Result<(), Failure> {

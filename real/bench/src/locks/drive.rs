@@ -135,16 +135,10 @@ impl Locking {
         let mut latencies = histogram();
         let data = Bytes::from(vec![self.number as u8; BLOCK_BYTES]);
         for _ in 0..locks {
-            let offset = rng.below(set) * BLOCK_BYTES as u64;
+            let (volume, offset) = (self.volume, rng.below(set) * BLOCK_BYTES as u64);
+            let write = VolumeRequest::Write { volume, offset, data: data.clone(), patience: Patience::Host };
             let begun = Instant::now();
-            self.client
-                .call(VolumeRequest::Write {
-                    volume: self.volume,
-                    offset,
-                    data: data.clone(),
-                    patience: Patience::Host,
-                })
-                .await?;
+            self.client.call(write).await?;
             latencies.record(begun.elapsed().as_nanos() as u64).expect("the histogram grows as needed");
         }
         Ok((latencies, Counts { locks, ..Counts::default() }))
