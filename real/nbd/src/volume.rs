@@ -90,14 +90,8 @@ pub struct HostVolume {
 impl Volume for HostVolume {
     async fn read(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Error> {
         let (volume, patience) = (self.volume.id, self.patience);
-        let brought = self
-            .each_piece(offset, length as u64, self.transaction_bytes(), |offset, length| VolumeRequest::Read {
-                volume,
-                offset,
-                length: length as usize,
-                patience,
-            })
-            .await?;
+        let read = |offset, length| VolumeRequest::Read { volume, offset, length: length as usize, patience };
+        let brought = self.each_piece(offset, length as u64, self.transaction_bytes(), read).await?;
         let data = brought.into_iter().flat_map(|success| match success {
             HostSuccess::Data(buffers) => buffers,
             other => unreachable!("a host answers a read with data, not {other:?}"),
@@ -129,13 +123,9 @@ impl Volume for HostVolume {
                 }
             }
             Space::Keep => {
-                self.each_piece(offset, length, self.transaction_bytes(), |offset, length| VolumeRequest::Write {
-                    volume,
-                    offset,
-                    data: ZEROS.slice(..length as usize),
-                    patience,
-                })
-                .await
+                let zeros = |length: u64| ZEROS.slice(..length as usize);
+                let write = |offset, length| VolumeRequest::Write { volume, offset, data: zeros(length), patience };
+                self.each_piece(offset, length, self.transaction_bytes(), write).await
             }
         };
         zeroed.map(|_| ())
@@ -160,13 +150,9 @@ impl Volume for HostVolume {
         let (block, volume, patience) = (BLOCK_BYTES as u64, self.volume.id, self.patience);
         let start = offset / block * block;
         let end = (offset + length).next_multiple_of(block).min(start + ALLOCATION_BYTES_MAX);
-        let told = self
-            .each_piece(start, end - start, ALLOCATION_BYTES, |offset, length| VolumeRequest::Allocation {
-                volume,
-                range: BlockRange::new(offset / block, length / block),
-                patience,
-            })
-            .await?;
+        let blocks = |offset: u64, length: u64| BlockRange::new(offset / block, length / block);
+        let ask = |offset, length| VolumeRequest::Allocation { volume, range: blocks(offset, length), patience };
+        let told = self.each_piece(start, end - start, ALLOCATION_BYTES, ask).await?;
         let runs = told.into_iter().flat_map(|success| match success {
             HostSuccess::Allocation(runs) => runs,
             other => unreachable!("a host answers with runs of blocks, not {other:?}"),
