@@ -2,11 +2,12 @@
 //! `core/journal/src/batch_format.rs`. The format number of the store is `FORMAT` in `core/store/src/superblock.rs`. Decoding
 //! trusts nothing: a record that makes no sense counts as damaged.
 
-pub(crate) mod fields;
+mod fields;
 mod intent;
 mod object;
 pub(crate) mod request;
 
+pub(crate) use fields::{Field, structs};
 pub(crate) use intent::{Body, Home, IntentRecord, Part, Queued};
 pub(crate) use object::{MapExtent, ObjectRecord};
 
@@ -17,7 +18,6 @@ use braid_object_index::Root;
 use braid_objects::Change;
 use braid_ordering::Ordering;
 use bytes::{Buf, BufMut, Bytes};
-use fields::Field;
 use intent::{APPLIED, INTENT};
 use request::Executed;
 

@@ -4,13 +4,12 @@
 
 use crate::block::{CHUNK_BLOCKS, SLOT_BYTES};
 use crate::free_slots::spare_slots;
-use crate::journal_format::Record;
-use crate::journal_format::fields::Field;
+use crate::journal_format::{Field, Record, structs};
 use crate::map::ENTRIES_PER_PAGE;
 use crate::{StoreConfig, StoreError};
 use braid_base::checksum::crc32c;
 use braid_base::{AlignedBuffer, ArrayId, DeviceId, DiskId, Level};
-use braid_journal::{Damaged, Found, SECTOR};
+use braid_journal::{Damaged, DecodeError, Found, SECTOR};
 use bytes::{Buf, BufMut, Bytes};
 
 /// The newest format that this release knows. A device of a newer one is refused. Each level of an array has a format.
@@ -48,6 +47,10 @@ pub struct Geometry {
     /// The first byte of slot 0.
     pub data_offset: u64,
     pub slots: u32,
+}
+
+structs! {
+    Geometry { size, journal_offset, journal_length, map_offset, data_offset, map_pages, slots };
 }
 
 /// The superblock of a device.

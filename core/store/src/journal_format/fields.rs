@@ -6,7 +6,6 @@ use super::object::MapExtent;
 use super::request::Executed;
 use super::{Decision, ObjectRecord};
 use crate::block::Attribution;
-use crate::superblock::Geometry;
 use braid_base::{
     BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership, ObjectId, Stamp,
     TransactionId, limits,
@@ -74,6 +73,7 @@ macro_rules! structs {
         }
     )*};
 }
+pub(crate) use structs;
 
 /// Enums without fields.
 macro_rules! enums {
@@ -137,7 +137,6 @@ structs! {
     Change { key, value };
     Root { first, place };
     SlotRef { slot, length, checksum };
-    Geometry { size, journal_offset, journal_length, map_offset, data_offset, map_pages, slots };
 }
 
 enums! {
