@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// A body has so many bytes at most: the description of 1,024 devices and 1,000 volumes has 0.6 MB.
-const BODY_BYTES_MAX: usize = 4 << 20;
+pub const BODY_BYTES_MAX: usize = 4 << 20;
 
 pub const REQUESTS: &str = "/v1/requests";
 pub const CANDIDATES: &str = "/v1/candidates/";
@@ -67,7 +67,7 @@ pub async fn call(
         let answered = async {
             let answer = sender.send_request(request).await?;
             let status = answer.status();
-            Ok((status, body_of(answer.into_body()).await?))
+            Ok((status, body_of(answer.into_body(), BODY_BYTES_MAX).await?))
         };
         let mut answered = pin!(answered);
         tokio::select! {
@@ -83,9 +83,10 @@ pub async fn call(
     timeout(within, called).await.unwrap_or(Err(CallError::Silent(within)))
 }
 
-/// All of a body that is not too long.
+/// All of a body of at most so many bytes.
 pub async fn body_of(
     body: impl Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    most: usize,
 ) -> Result<Bytes, CallError> {
-    Ok(Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(CallError::Body)?.to_bytes())
+    Ok(Limited::new(body, most).collect().await.map_err(CallError::Body)?.to_bytes())
 }

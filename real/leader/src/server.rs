@@ -1,13 +1,13 @@
 //! The HTTP interface of a candidate. Connections, bodies and the time of a request are bounded.
 
 use crate::candidate::Handle;
-use braid_leader_client::http::{CANDIDATES, CLUSTER, MONITOR, REQUESTS, Refusal, STATE, body_of};
+use braid_leader_client::http::{BODY_BYTES_MAX, CANDIDATES, CLUSTER, MONITOR, REQUESTS, Refusal, STATE, body_of};
 use braid_leadership::{CandidateId, Message};
 use braid_registrar::{Refused, Request};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
@@ -25,6 +25,10 @@ const CONNECTIONS_MAX: usize = 1024;
 /// The most requests of processes at a time. Others are refused at once: there must be room for what candidates say, also while etcd is
 /// away and nothing is answered.
 const REQUESTS_MAX: usize = 768;
+/// How many KiB the bodies of requests may have together. Beyond that, requests are refused.
+const BODIES_KIB_MAX: usize = 64 << 10;
+/// What a candidate says has so many bytes at most.
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// How long a caller may take for the head of its request, and for the body.
 const RECEIVE_WAIT: Duration = Duration::from_secs(5);
 /// How long a connection may live.
@@ -37,7 +41,7 @@ type Answer = Response<Full<Bytes>>;
 /// Answers callers. Never returns.
 pub(crate) async fn serve(listener: TcpListener, handle: Handle) -> Infallible {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
+    let requests = Arc::new((Semaphore::new(REQUESTS_MAX), Semaphore::new(BODIES_KIB_MAX)));
     loop {
         let place = places.clone().acquire_owned().await.expect("it is never closed");
         let (stream, _) = match listener.accept().await {
@@ -63,15 +67,21 @@ pub(crate) async fn serve(listener: TcpListener, handle: Handle) -> Infallible {
     }
 }
 
-async fn answer(handle: &Handle, requests: &Semaphore, request: http::Request<Incoming>) -> Answer {
+async fn answer(
+    handle: &Handle,
+    (requests, bodies): &(Semaphore, Semaphore),
+    request: http::Request<Incoming>,
+) -> Answer {
     let (parts, body) = request.into_parts();
     let is_request = parts.uri.path() == REQUESTS;
-    let place = requests.try_acquire();
-    if is_request && place.is_err() {
+    let most = if is_request { BODY_BYTES_MAX } else { MESSAGE_BYTES_MAX };
+    let bytes = body.size_hint().upper().map_or(most, |upper| most.min(upper as usize));
+    let (place, room) = (requests.try_acquire(), bodies.try_acquire_many(bytes.div_ceil(1 << 10) as u32));
+    if is_request && (place.is_err() || room.is_err()) {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "busy", &Refused::Busy);
     }
     let _place = place.ok().filter(|_| is_request);
-    let body = match timeout(RECEIVE_WAIT, body_of(body)).await {
+    let body = match timeout(RECEIVE_WAIT, body_of(body, most)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => return refuse(StatusCode::BAD_REQUEST, "body", &error),
         Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "body", &"the body did not come in time"),
