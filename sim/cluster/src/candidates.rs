@@ -142,6 +142,11 @@ impl Candidates {
         &mut self.registry.paths[candidate]
     }
 
+    /// The last term of the registry.
+    pub fn term(&self) -> u64 {
+        self.registry.value().term
+    }
+
     /// The registry, to be disturbed as a whole.
     pub fn registry(&mut self) -> &mut Registry<Head> {
         &mut self.registry

@@ -16,7 +16,7 @@ use crate::file_records::FileRecords;
 use crate::options::Options;
 use crate::ownership_history::OwnershipHistory;
 use crate::prelude::*;
-use crate::role::{Role, device_of, monitor_of};
+use crate::role::{Role, device_of, leader, monitor_of};
 use crate::sniffer::Sniffer;
 use crate::undecided_requests::UndecidedRequests;
 use braid_base::ArrayId;
@@ -122,9 +122,11 @@ impl Cluster {
         self.monitor().map(|monitor| monitor.membership())
     }
 
-    /// The monitor, if it is up.
+    /// The monitor, if it is up. A leader of an earlier term is none, though the later one may be gone again before it has heard of that.
     pub fn monitor(&self) -> Option<&Monitor> {
-        monitor_of(&self.world)
+        let latest = self.candidates.as_ref().map(|candidates| candidates.term());
+        let is_past = |latest| leader(&self.world).is_some_and(|(_, head, _)| head.term < latest);
+        monitor_of(&self.world).filter(|_| !latest.is_some_and(is_past))
     }
 
     /// A device, if it is up.

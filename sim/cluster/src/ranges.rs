@@ -135,6 +135,9 @@ impl Activity for RangeUse {
         let settings = &cluster.options.settings;
         // The locks of a host that has just ended are granted when it is fenced.
         let wait = 2 * settings.host_lease + 2 * settings.resend_max + Duration::from_secs(2);
+        // A host for which a server had no room until a moment ago is in doubt until that has heard it.
+        let until_heard = 2 * settings.heartbeat;
+        cluster.run_for(until_heard);
         for slot in slots.into_iter().filter(|slot| *slot != last).chain([last]) {
             for (object, extents) in self.spaces.all() {
                 let request = RangesRequest::Lock { object, extents, over: None, width: 0, wait: Some(wait) };

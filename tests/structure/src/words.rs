@@ -19,7 +19,7 @@ pub fn parts(source: &str) -> impl Iterator<Item = Part<'_>> {
         let (text, after) = rest.split_at(token.len as usize);
         rest = after;
         match token.kind {
-            TokenKind::LineComment | TokenKind::BlockComment { .. } => Part::Prose(text),
+            TokenKind::LineComment { .. } | TokenKind::BlockComment { .. } => Part::Prose(text),
             TokenKind::Literal { kind, .. } => match kind {
                 Str { .. } | ByteStr { .. } | CStr { .. } => Part::Prose(text),
                 RawStr { .. } | RawByteStr { .. } | RawCStr { .. } => Part::Prose(text),

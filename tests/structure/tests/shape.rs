@@ -22,6 +22,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/device", "Transaction", 13, "what a device knows of one transaction, with four notes of one bit each"),
     ("core/transactions", "Transaction", 15, "what one attempt knows; its phase holds what is still missing"),
     ("core/object-index", "Run", 18, "a test's bench: an object index with its disk, its journal and its model"),
+    ("real/admin", "ArraySnapshot", 13, "the state of an array at one time, as one flat list"),
     ("real/admin", "FileSystemStatus", 14, "what is shown or stored, as one flat list"),
     ("real/admin", "DeviceStatus", 26, "what is shown or stored, as one flat list"),
     ("real/admin", "Status", 19, "what is shown or stored, as one flat list"),

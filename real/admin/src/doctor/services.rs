@@ -52,7 +52,7 @@ pub fn daemons(examination: &Examination, found: &mut Findings) {
         match role {
             MonitorRole::Leads | MonitorRole::StandsBy => {}
             MonitorRole::Silent => {
-                let text = "does not answer: without it, volumes stop when etcd is away";
+                let text = "does not answer: without it, volumes stop when etcd is unavailable";
                 found.warning(subject, text, format!("see whether `braid agent` runs on {machine}"));
             }
             MonitorRole::Stopped => {
