@@ -261,7 +261,7 @@ mod tests {
         let (file, description) = new(&["m1", "m2"], &["a"]).plan().unwrap();
         assert!(
             description.devices.iter().all(|entry| entry.domain != "a")
-                && !file.deals_here(7, None) == file.deals_here(8, None)
+                && file.deals_here(7, None) != file.deals_here(8, None)
         );
         assert_eq!((file.machines.len(), description.creation.layout.as_str()), (3, "raid1:2"));
     }

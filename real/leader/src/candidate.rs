@@ -92,12 +92,14 @@ impl CandidateState {
     }
 }
 
+/// Makes the report of the monitor that leads, as JSON, after each of its steps, with the revision of the description whose volumes it
+/// knows; none if the one before is good enough.
+pub type ReportMaker = Box<dyn FnMut(Now, &Monitor, u64) -> Option<String> + Send>;
+
 /// What a candidate shows of itself.
 pub struct Shown {
     pub state: watch::Sender<CandidateState>,
-    /// Makes the report of the monitor that leads, as JSON, after each of its steps, with the revision of the description whose volumes it
-    /// knows; none if the one before is good enough.
-    pub report: Box<dyn FnMut(Now, &Monitor, u64) -> Option<String> + Send>,
+    pub report: ReportMaker,
     /// The file by which machines know the array.
     pub cluster: String,
 }

@@ -1,10 +1,9 @@
 //! A registrar as the machine of a node. What it wants of the registry, of other candidates and of processes goes into a channel.
 
-use crate::candidate::CandidateState;
+use crate::candidate::{CandidateState, ReportMaker};
 use braid_base::{Level, Now, Time};
 use braid_leadership::Mark;
 use braid_machine::{Abandon, Effects, Machine, MonitorEffects, NoDisk, OpId};
-use braid_membership::Monitor;
 use braid_registrar::{Input, Outgoing, Registrar};
 use tokio::sync::{mpsc, watch};
 
@@ -15,7 +14,7 @@ pub(crate) struct CandidateMachine {
     pub state: watch::Sender<CandidateState>,
     /// What it has seen of the history.
     pub seen: watch::Sender<Option<Mark>>,
-    pub report: Box<dyn FnMut(Now, &Monitor, u64) -> Option<String> + Send>,
+    pub report: ReportMaker,
     /// The last report of the monitor, while it leads.
     pub reported: watch::Sender<Option<String>>,
 }
