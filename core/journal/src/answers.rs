@@ -209,7 +209,8 @@ impl Answers {
 
     /// The host has acknowledged this answer. True if there was one.
     pub fn forget(&mut self, name: TransactionId) -> bool {
-        let any = matches!(self.get(name), Known::Answer(_));
+        // A host that names the last number of all has begun there: none follows it, and its answer stays.
+        let any = name.sequence < u64::MAX && matches!(self.get(name), Known::Answer(_));
         if any {
             self.end(name.host, name.sequence, name.sequence + 1);
             self.merge(name.host);
