@@ -188,14 +188,13 @@ pub fn require_newest(folder: &LocalFolder, description: &ArrayDescription) -> R
         return Ok(());
     }
     let message = format!(
-        "{} is revision {} of the array's description, and {} has a copy of revision {}",
-        folder.dir().join("array.json").display(),
+        "the array's description has revision {}, and {} has a copy of revision {}",
         description.revision,
         path.display(),
         newest.description.revision
     );
     Err(Failure::data_lost("description-old", message).hint(
-        "restore the newer file; or move this one away, and recreate it from the devices' files with `braid monitor recover --from FILE...`",
+        "restore the newer array.json; or move the present one away, and recreate it from the devices' files with `braid monitor recover --from FILE...`",
     ))
 }
 

@@ -245,7 +245,7 @@ impl Array {
                 report = self.supervised.report() => self.note(&report),
                 read = &mut looked => {
                     match read {
-                        // Whoever asks for the end does not wait for a leader.
+                        // A request to end does not wait for a leader.
                         Ok(description) => tokio::select! {
                             () = self.follow(description) => {}
                             () = &mut stop => break,
