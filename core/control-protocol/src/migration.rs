@@ -83,6 +83,10 @@ impl Migration {
         Migration { own, timing, phase: Phase::New(None) }
     }
 
+    pub(crate) fn is_copying(&self) -> bool {
+        matches!(self.phase, Phase::Inspecting(..) | Phase::Pausing(_) | Phase::Copying(_))
+    }
+
     pub(crate) fn step(&mut self, input: Input, questions: &mut Questions) {
         match (std::mem::replace(&mut self.phase, Phase::Ended), input) {
             (Phase::New(None), Input::Start) => self.inspect(questions.after(self.timing.store), questions),

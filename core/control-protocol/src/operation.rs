@@ -79,6 +79,11 @@ impl Operation {
         self.deadline
     }
 
+    /// A migration that copies, or looks whether it can: it holds no record meanwhile.
+    pub fn is_copying(&self) -> bool {
+        matches!(&self.kind, OperationKind::Migration(migration) if migration.is_copying())
+    }
+
     pub fn kind(&self) -> &OperationKind {
         &self.kind
     }

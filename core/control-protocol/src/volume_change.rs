@@ -23,8 +23,8 @@ pub struct VolumeChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Goal {
     Change(Change),
-    /// To complete or revert the change that the volume is on hold for, if its administrator has died.
-    Recover,
+    /// To complete or revert the change for which this administrator holds the volume, if it has died.
+    Recover(Generation),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,9 +67,10 @@ impl VolumeChange {
         VolumeChange::with(own, Goal::Change(change), timing)
     }
 
-    /// The administrator `own` completes or reverts the change of an administrator that has died, or its own.
-    pub fn recovering(own: Generation, timing: Timing) -> VolumeChange {
-        VolumeChange::with(own, Goal::Recover, timing)
+    /// The administrator `own` completes or reverts the change of `from`, which has died or is `own`. A hold of another one, which began
+    /// meanwhile, is left alone.
+    pub fn recovering(own: Generation, from: Generation, timing: Timing) -> VolumeChange {
+        VolumeChange::with(own, Goal::Recover(from), timing)
     }
 
     fn with(own: Generation, goal: Goal, timing: Timing) -> VolumeChange {
@@ -171,13 +172,12 @@ impl VolumeChange {
                 let tag = check_members(&record, &change, questions);
                 self.phase = Phase::CheckingMembers(tag, change);
             }
-            (Goal::Recover, None) => questions.end(Ok(Done::Nothing)),
-            (Goal::Recover, Some(record)) => match (record.held_by(), &record.state) {
-                (None, _) => questions.end(Ok(Done::Nothing)),
-                (Some(by), VolumeState::Reordering { .. }) if by == self.own => self.tell(version, &record, questions),
-                (Some(by), _) if by == self.own => self.revert(None, questions),
-                (Some(by), _) => self.phase = Phase::Judging(questions.command(Command::ListHosts), record, by),
+            (Goal::Recover(from), Some(record)) if record.held_by() == Some(from) => match &record.state {
+                VolumeState::Reordering { .. } if from == self.own => self.tell(version, &record, questions),
+                _ if from == self.own => self.revert(None, questions),
+                _ => self.phase = Phase::Judging(questions.command(Command::ListHosts), record, from),
             },
+            (Goal::Recover(_), _) => questions.end(Ok(Done::Nothing)),
         }
     }
 

@@ -184,8 +184,8 @@ pub(crate) async fn settle_volume(
 ) -> Result<Option<(String, Failure)>, Failure> {
     let (operation, what): (Operation, _) = match entry.state {
         VolumeState::Ready => return Ok(None),
-        VolumeState::Draining { .. } | VolumeState::Reordering { .. } => {
-            (VolumeChange::recovering(own, timing).into(), "the change")
+        VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. } => {
+            (VolumeChange::recovering(own, Generation(by), timing).into(), "the change")
         }
         VolumeState::Creating => (Creation::continuing(own, timing).into(), "the creation"),
         VolumeState::Deleting => (Deletion::continuing(own, timing).into(), "the deletion"),

@@ -57,6 +57,20 @@ fn a_change_whose_question_fails_names_that_question() {
 }
 
 #[test]
+fn a_recovery_leaves_a_later_hold_of_its_own_host_alone() {
+    let state = VolumeState::Draining { to: reorder(), by: FIRST };
+    let record = Some(Box::new(VolumeRecord { volume: volume(), state, copied: None }));
+    let answer =
+        Answer::Record { version: Version(3), record, ready_devices: DEVICES.into(), next_volume: VolumeId(8) };
+    let mut recovery = Operation::from(VolumeChange::recovering(FIRST, Generation(9), Timing::default()));
+    let Effect::Ask { tag, .. } = recovery.step(braid_base::Time(0), Input::Start).remove(0) else {
+        panic!("it reads first")
+    };
+    let effects = recovery.step(braid_base::Time(0), Input::Answer { tag, answer });
+    assert_eq!(effects, [Effect::Ended(Ok(Done::Nothing))]);
+}
+
+#[test]
 fn holds_end_though_answers_of_hosts_are_lost() {
     let budget = Budget { unanswered: 1, deaths: 1, settlers: 1, operations: 1, ..quiet() };
     all_end_with("unanswered", &budget, &["Ok(Changed)", "Ok(Reverted)"]);

@@ -257,7 +257,10 @@ impl Administered for World {
                 match self.record.state {
                     VolumeState::Creating { .. } => self.begin(own, Creation::continuing(own, timing)),
                     VolumeState::Deleting { .. } => self.begin(own, Deletion::continuing(own, timing)),
-                    _ => self.begin(own, VolumeChange::recovering(own, timing)),
+                    _ => {
+                        let from = self.record.held_by().unwrap_or(own);
+                        self.begin(own, VolumeChange::recovering(own, from, timing))
+                    }
                 }
             }
             Event::Continue => {

@@ -17,17 +17,15 @@ pub(crate) struct Administrator {
     pub subject: Subject,
     /// It does not settle what another one has begun.
     pub is_own: bool,
-    /// It waits for a copy, and holds no record meanwhile.
-    pub is_copying: bool,
 }
 
 impl Administrator {
     pub fn of_its_own(subject: Subject, operation: Operation) -> Administrator {
-        Administrator { operation, subject, is_own: true, is_copying: false }
+        Administrator { operation, subject, is_own: true }
     }
 
     pub fn recovering(subject: Subject, operation: Operation) -> Administrator {
-        Administrator { operation, subject, is_own: false, is_copying: false }
+        Administrator { operation, subject, is_own: false }
     }
 
     pub fn is_replacement(&self) -> bool {

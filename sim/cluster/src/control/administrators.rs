@@ -32,7 +32,7 @@ impl ControlPlane {
             return;
         }
         // What a migration waits for may be the end of something that an operation of the same host has left.
-        let is_busy = self.processes.of(own).any(|process| process.is_own && !process.is_copying);
+        let is_busy = self.processes.of(own).any(|process| process.is_own && !process.operation.is_copying());
         let is_of_other = |by: Generation| by != own || !is_busy;
         let timing = Timing { turn: Duration::ZERO, ..Timing::default() };
         // A record names an administrator by its host: a host has one at a time for a volume or a device. What can't be completed yet keeps
@@ -49,15 +49,18 @@ impl ControlPlane {
         }
         // A migration that copies holds nothing, and ends if what is settled ends it.
         let is_at_volume = |process: &Administrator, volume| process.subject.volume() == Some(volume);
-        let is_at_work = |volume| self.processes.of(own).any(|it| is_at_volume(it, volume) && !it.is_copying);
+        let is_at_work =
+            |volume| self.processes.of(own).any(|it| is_at_volume(it, volume) && !it.operation.is_copying());
         let may_settle = |record: &VolumeRecord, by| is_of_other(by) && !is_at_work(record.volume.id);
         let held = self.store.unsettled().find(|(record, by)| may_settle(record, *by));
-        let Some((volume, state)) = held.map(|(record, _)| (record.volume.id, record.state.clone())) else { return };
+        let Some((volume, state, from)) = held.map(|(record, by)| (record.volume.id, record.state.clone(), by)) else {
+            return;
+        };
         if self.rng.below(8) == 0 {
             let operation = match state {
                 VolumeState::Creating { .. } => Creation::continuing(own, timing).into(),
                 VolumeState::Deleting { .. } => Deletion::continuing(own, timing).into(),
-                _ => VolumeChange::recovering(own, timing).into(),
+                _ => VolumeChange::recovering(own, from, timing).into(),
             };
             self.begin_administrator(cx, own, Administrator::recovering(Subject::Volume(volume, None), operation));
         }
@@ -90,13 +93,8 @@ impl ControlPlane {
         for effect in effects {
             match effect {
                 Effect::Ask { tag, question } => self.route(cx, (own, &subject), tag, question),
-                Effect::Began(stage) => {
-                    let is_copying = stage == Stage::Copying;
-                    if is_copying {
-                        self.count("copy of the volume begun");
-                    }
-                    self.processes.working.get_mut(&own).expect("it is there").is_copying = is_copying;
-                }
+                Effect::Began(Stage::Copying) => self.count("copy of the volume begun"),
+                Effect::Began(_) => {}
                 Effect::Ended(result) => {
                     let process = self.processes.working.remove(&own).expect("it is there");
                     self.count(name_of(&result, &process));
