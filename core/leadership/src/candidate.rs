@@ -53,7 +53,8 @@ impl Candidate {
             Role::Standby => Some(swap.unwrap_or(self.watch.deadline())),
             Role::Leading(leading) => {
                 let unproven = leading.unproven();
-                let reads = self.watch.deadline().max(unproven);
+                let reads = self.watch.deadline();
+                let reads = if leading.is_reading() { reads } else { reads.max(unproven) };
                 Some(swap.unwrap_or(leading.deadline()).min(reads).min(leading.pact.deadline(unproven)))
             }
             Role::Stopped => None,
@@ -108,7 +109,9 @@ impl Candidate {
 
     fn on_head(&mut self, now: Time, found: Head, sent: Time, out: &mut Vec<Effect>) {
         match &mut self.role {
-            Role::Leading(leading) if leading.head.nonce == found.nonce => leading.prove(sent),
+            Role::Leading(leading) if leading.head.nonce == found.nonce => {
+                out.extend(leading.prove(sent).into_iter().map(Effect::Current));
+            }
             Role::Leading(_) => self.lose(now, None, Some(found), out),
             Role::Standby if self.chain.swap().is_none() => {
                 self.watch.see(now, found);
@@ -145,10 +148,14 @@ impl Candidate {
                 self.role = Role::Leading(Box::new(leading));
             }
             Role::Leading(leading) => {
-                leading.prove(sent);
-                leading.head = swap.head;
                 out.extend(swap.write.map(Effect::Written));
                 out.extend(swap.questions.into_iter().map(Effect::Current));
+                leading.head = swap.head;
+                // A call that shows its own end does not show that it leads.
+                if leading.head.leader.is_some() {
+                    out.extend(leading.prove(sent).into_iter().map(Effect::Current));
+                    leading.read_again();
+                }
                 if leading.head.leader.is_none() {
                     self.ended = Some(leading.head.nonce);
                     out.push(Effect::Ended);
@@ -224,7 +231,8 @@ impl Candidate {
                     let others = leading.others(self.chain.swap());
                     out.extend(others.into_iter().map(|to| Effect::Send { to, message }));
                 }
-                if unproven <= now && self.watch.is_due(now) {
+                let repeats = (unproven <= now || leading.is_reading()) && self.watch.is_due(now);
+                if leading.begins_read(now) || repeats {
                     out.push(self.read(now));
                 }
             }

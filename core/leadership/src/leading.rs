@@ -26,6 +26,8 @@ pub(crate) struct Leading {
     settled: Time,
     writes: VecDeque<(WriteId, Option<BTreeSet<CandidateId>>)>,
     questions: Vec<QuestionId>,
+    /// The questions that wait for a read, and when it was first sent.
+    read: (Time, Vec<QuestionId>),
     /// It is to end in order.
     pub resigns: bool,
 }
@@ -34,13 +36,33 @@ impl Leading {
     /// It has won with a swap that was sent at `proof`.
     pub fn new(now: Time, head: Head, proof: Time, times: Times, after_orderly_end: bool) -> Leading {
         let settled = now.after(times.settled(after_orderly_end));
-        let (writes, questions) = (VecDeque::new(), Vec::new());
-        Leading { head, pact: Pact::default(), proof, begun: now, settled, writes, questions, resigns: false }
+        let (writes, questions, read) = (VecDeque::new(), Vec::new(), (now, Vec::new()));
+        Leading { head, pact: Pact::default(), proof, begun: now, settled, writes, questions, read, resigns: false }
     }
 
-    /// A call that was sent then has shown its own head.
-    pub fn prove(&mut self, sent: Time) {
+    /// A call that was sent then has shown its own head. Returns the questions that this answers.
+    pub fn prove(&mut self, sent: Time) -> Vec<QuestionId> {
         self.proof = self.proof.max(sent);
+        if self.read.0 <= sent { std::mem::take(&mut self.read.1) } else { Vec::new() }
+    }
+
+    /// True if a read is to be sent now for the questions that wait. Only if a write begins now, they wait for that.
+    pub fn begins_read(&mut self, now: Time) -> bool {
+        let begins = !self.is_reading() && !self.questions.is_empty();
+        if begins {
+            self.read = (now, std::mem::take(&mut self.questions));
+        }
+        begins
+    }
+
+    /// Questions wait for the read under way.
+    pub fn is_reading(&self) -> bool {
+        !self.read.1.is_empty()
+    }
+
+    /// The read under way is not awaited: its questions wait for the next one.
+    pub fn read_again(&mut self) {
+        self.questions.append(&mut self.read.1);
     }
 
     /// True if it grants leases to devices now. `swap` is the one under way.
@@ -67,7 +89,7 @@ impl Leading {
     }
 
     pub fn question(&mut self, question: QuestionId) -> Option<Effect> {
-        if self.questions.len() >= WAITING_MAX {
+        if self.questions.len() + self.read.1.len() >= WAITING_MAX {
             return Some(Effect::RefusedQuestion(question));
         }
         self.questions.push(question);
@@ -76,7 +98,7 @@ impl Leading {
 
     /// When the next write begins if none is under way.
     pub fn deadline(&self) -> Time {
-        match (self.writes.is_empty() && self.questions.is_empty(), self.resigns) {
+        match (self.writes.is_empty(), self.resigns) {
             (false, _) => self.begun,
             (true, false) => self.begun.after(BEAT),
             (true, true) => self.settled.min(self.begun.after(BEAT)),
@@ -106,6 +128,6 @@ impl Leading {
     /// What waits is not written and not answered here.
     pub fn refuse_all(self) -> impl Iterator<Item = Effect> {
         let writes = self.writes.into_iter().map(|(write, _)| Effect::RefusedWrite(write));
-        writes.chain(self.questions.into_iter().map(Effect::RefusedQuestion))
+        writes.chain(self.questions.into_iter().chain(self.read.1).map(Effect::RefusedQuestion))
     }
 }

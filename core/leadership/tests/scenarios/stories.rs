@@ -120,14 +120,18 @@ fn promises_of_both_lists_count_until_another_list_is_durable() {
 }
 
 #[test]
-fn questions_wait_up_to_a_bound() {
+fn questions_are_answered_by_a_read_and_wait_up_to_a_bound() {
     let (mut leader, effects, now) = candidate(0, &BTreeSet::from([CandidateId(0)]));
-    let [Effect::Swap { call, .. }] = effects[..] else { panic!("it takes over: {effects:?}") };
+    let [Effect::Swap { call, ref head, .. }] = effects[..] else { panic!("it takes over: {effects:?}") };
     assert_eq!(leader.step(now, Input::Question(QuestionId(0))), [Effect::RefusedQuestion(QuestionId(0))]);
     leader.step(now, Input::Answer { call, answer: Answer::Swapped });
-    let refused = (0..2_000).filter(|number| {
+    let [Effect::Read { call }] = leader.step(now, Input::Question(QuestionId(0)))[..] else { panic!("it reads") };
+    assert_eq!(leader.step(now, Input::Question(QuestionId(1))), [], "one read at a time");
+    let answer = Answer::Head(Some(head.clone()));
+    let answered = leader.step(now, Input::Answer { call, answer });
+    assert!(matches!(answered[..], [Effect::Current(QuestionId(0)), Effect::Read { .. }]), "{answered:?}");
+    let refused = (2..2_000).filter(|number| {
         leader.step(now, Input::Question(QuestionId(*number))).contains(&Effect::RefusedQuestion(QuestionId(*number)))
     });
-    // The first one has its write under way.
     assert_eq!(refused.count(), 2_000 - 1_025);
 }
