@@ -1,6 +1,5 @@
 //! Scripted scenarios, each with its outcome in its name.
 
-mod abandoned;
 mod attribute_volumes;
 mod changes;
 mod contention;
@@ -19,7 +18,6 @@ mod lock_servers;
 mod losses;
 mod migration;
 mod monitor;
-mod objects;
 mod older_disks;
 mod one_message;
 mod parallel_raid;
