@@ -12,27 +12,6 @@ fn is_lock(message: &Message) -> bool {
 }
 
 #[test]
-fn two_hosts_that_lock_two_devices_in_crossing_order_end_by_time_out() {
-    let (mut array, a, b) = array();
-    // Data is on device 0 and parity on device 4: each host reaches a different one of them late, once.
-    let (one, other) = (array.node(a), array.node(b));
-    let mut late = vec![(one, device(4)), (other, device(0))];
-    array.world.network.set_rule(move |from, to, message| {
-        let before = late.len();
-        late.retain(|way| !(is_lock(message) && *way == (from, to)));
-        if late.len() < before { Verdict::Delay(Duration::from_millis(5)) } else { Verdict::Pass }
-    });
-    let begun = array.world.now();
-    let (first, second) = (array.write(a, 0, BLOCK), array.write(b, 0, BLOCK));
-    array.run_for(Duration::from_millis(40));
-    assert_eq!(array.requests.asked().count(), 2, "each host waits for the other");
-    assert_eq!((array.finish(first), array.finish(second)), (DONE, DONE));
-    let took = array.world.now().since(begun);
-    assert!(took > Duration::from_millis(50) && took < Duration::from_secs(1), "{took:?}");
-    all_is_well(array);
-}
-
-#[test]
 fn a_reader_whose_lock_was_lost_in_a_restart_does_not_see_half_of_a_write() {
     let (mut array, a, b) = array();
     write(&mut array, a, 0, 2 * BLOCK);
