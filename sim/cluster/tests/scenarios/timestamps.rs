@@ -9,17 +9,6 @@ fn array() -> (Cluster, HostSlot, HostSlot) {
 }
 
 #[test]
-fn two_hosts_write_different_blocks_of_one_stripe_at_once_and_parity_is_right() {
-    let (mut array, a, b) = array();
-    for _ in 0..20 {
-        let one = array.write(a, 0, BLOCK);
-        let other = array.write(b, BLOCK, BLOCK);
-        assert_eq!((array.finish(one), array.finish(other)), (DONE, DONE));
-    }
-    all_is_well(array);
-}
-
-#[test]
 fn a_host_that_dies_between_its_two_writes_leaves_the_old_content() {
     let (mut array, a, b) = array();
     write(&mut array, a, 0, BLOCK);
@@ -57,59 +46,6 @@ fn a_commit_is_hurried_only_to_the_device_where_a_request_waits_for_it() {
 }
 
 #[test]
-fn a_device_that_restarts_between_prewrite_and_write_costs_a_retry() {
-    let (mut array, a, _) = array();
-    array.world.network.delay_if(Duration::from_millis(20), |_, to, message| is_write(message) && to == device(0));
-    let write = array.write(a, 0, BLOCK);
-    array.run_for(Duration::from_millis(10));
-    restart(&mut array, 0);
-    array.world.network.heal();
-    assert_eq!(array.finish(write), DONE);
-    all_is_well(array);
-}
-
-#[test]
-fn every_device_restarting_at_once_loses_nothing_that_was_answered() {
-    let (mut array, a, b) = array();
-    for round in 0..6 {
-        write(&mut array, a, (round % 3) * 4 * BLOCK, 4 * BLOCK);
-        array.write(b, BLOCK, BLOCK);
-        array.run_for(Duration::from_micros(300 * round));
-        restart_all(&mut array);
-    }
-    all_is_well(array);
-}
-
-#[test]
-fn a_lost_commit_is_repeated_and_blocks_no_request_for_long() {
-    let (mut array, a, b) = array();
-    let mut lost = 0;
-    array.world.network.drop_if(move |_, _, message| {
-        lost += u32::from(carries_commits(message));
-        carries_commits(message) && lost <= 6
-    });
-    write(&mut array, a, 0, BLOCK);
-    let asked_at = array.world.now();
-    content(&mut array, b, 0, BLOCK);
-    assert!(array.world.now().since(asked_at) < Duration::from_secs(5));
-    all_is_well(array);
-}
-
-#[test]
-fn a_lost_abort_is_repeated() {
-    let (mut array, a, b) = array();
-    let mut lost = 0;
-    array.world.network.drop_if(move |_, _, message| {
-        lost += u32::from(is_abort(message));
-        is_abort(message) && lost <= 4
-    });
-    // Contention causes aborts.
-    let writes: Vec<_> = (0..20).map(|round| array.write(if round % 2 == 0 { a } else { b }, 0, 2 * BLOCK)).collect();
-    all_succeed(&mut array, writes, "contention");
-    all_is_well(array);
-}
-
-#[test]
 fn a_host_that_sleeps_through_its_lease_does_not_write_twice() {
     let (mut array, a, b) = array();
     // One answer to its devwrites is late, and the host falls asleep: other hosts resolve the transaction, commit it, and write
@@ -122,18 +58,6 @@ fn a_host_that_sleeps_through_its_lease_does_not_write_twice() {
     array.world.network.heal();
     assert_eq!(outcome_of_write(&mut array, b, 0, BLOCK), DONE, "the transaction of the sleeping host was resolved");
     assert_eq!(array.finish(first), DONE, "the sleeping host learns that it is committed");
-    all_is_well(array);
-}
-
-#[test]
-fn every_message_delivered_twice_changes_nothing() {
-    let (mut array, a, b) = array();
-    array.world.network.set_rule(|_, _, _| Verdict::Double);
-    for round in 0..12 {
-        let one = array.write(a, round % 8 * BLOCK, 3 * BLOCK);
-        let other = array.write(b, round % 5 * BLOCK, 2 * BLOCK);
-        assert_eq!((array.finish(one), array.finish(other)), (DONE, DONE));
-    }
     all_is_well(array);
 }
 
