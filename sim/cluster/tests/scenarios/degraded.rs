@@ -114,18 +114,6 @@ fn a_device_that_is_silent_for_less_than_its_lease_makes_no_epoch() {
     });
 }
 
-#[test]
-fn a_user_waits_for_a_lease_and_a_second_when_a_device_dies() {
-    with_each(KEPT_APART, filled_array_by, |array, [a, b], ordering| {
-        array.run_for(A_WHILE);
-        array.crash(device(4));
-        let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK), array.write(b, 8 * BLOCK, 4 * BLOCK)];
-        let took = time_of(array, |array| all_succeed(array, asked, ordering));
-        assert!(took > Duration::from_secs(3) && took <= A_LEASE, "{ordering}: {took:?}");
-        bring_back(array, 4);
-    });
-}
-
 /// A reader whose plain reads are refused again and again, because others write meanwhile. Returns how long it took, and whether it
 /// pre-wrote.
 fn starve(array: &mut Cluster, reader: HostSlot, writer: HostSlot, offset: u64) -> (Duration, bool) {
@@ -200,20 +188,4 @@ fn power_fails_everywhere_during_writes_whether_a_device_is_out_or_not() {
         power_fails_everywhere(array, [a, b]);
         wait_in(array, 2);
     });
-}
-
-#[test]
-fn one_host_that_can_not_reach_a_device_does_not_have_it_taken_out() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
-    let c = array.add_host();
-    fill(&mut array, a);
-    let cut_off = array.node(c);
-    cut(&mut array, cut_off, device(4));
-    let theirs = array.write(c, 0, BLOCK);
-    array.run_for(Duration::from_secs(12));
-    assert_eq!(epoch(&array), 1);
-    write(&mut array, b, 4 * BLOCK, BLOCK);
-    array.world.network.heal();
-    assert_eq!(array.finish(theirs), DONE);
-    all_is_well(array);
 }
