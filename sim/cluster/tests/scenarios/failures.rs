@@ -132,26 +132,6 @@ fn on_a_longer_ring_stripes_that_have_lost_one_device_are_read_though_not_all_ca
     all_is_well_back_with(array, 0);
 }
 
-#[test]
-fn a_write_that_was_under_way_when_two_devices_went_is_whole_or_not_there() {
-    let array = || two_groups(Ordering::Timestamp);
-    with_each(0..10, array, |array, [a, b], round| {
-        let asked = [array.write(a, 0, 2 * BLOCK), array.write(b, BLOCK, 3 * BLOCK)];
-        array.run_for(Duration::from_micros(80 * round));
-        array.crash(device(0));
-        array.crash(device(1));
-        for op in asked {
-            array.finish(op).ok();
-        }
-        array.run_for(Duration::from_secs(3));
-        array.restart_device(DeviceId(1));
-        wait_out(array, 0);
-        array.run_for(Duration::from_millis(100));
-        content(array, b, 0, 4 * BLOCK);
-        bring_back(array, 0);
-    });
-}
-
 /// One of these devices is dead and no host reaches the other one, which has a lease. Nothing lies on either.
 #[test]
 fn a_device_returns_whoever_is_missing_of_those_that_share_no_volume_with_it() {

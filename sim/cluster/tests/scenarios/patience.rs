@@ -47,37 +47,3 @@ fn with_two_devices_away_for_two_minutes_they_wait_and_then_succeed() {
         assert!(matches!(array.finish(read), Ok(HostSuccess::Data(_))), "{ordering}");
     });
 }
-
-#[test]
-fn patient_requests_wait_for_the_monitor_and_for_a_lock_server() {
-    with_each([Ordering::ServerLock, Ordering::CallbackLock], filled_array_by, |array, [_, b], ordering| {
-        array.crash(LOCK_SERVER);
-        array.crash(NodeId::Monitor);
-        array.run_for(A_WHILE);
-        let write = endless(array, b, 0, ClientOperation::Write { offset: 0, length: 5 * BLOCK });
-        array.run_for(TWO_MINUTES);
-        assert!(array.requests.is_open(write), "{ordering}");
-        array.restart_monitor();
-        array.run_for(A_WHILE);
-        assert!(array.requests.is_open(write), "{ordering}");
-        array.restart_lock_server(LockServerId(0));
-        assert_eq!(array.finish(write), DONE, "{ordering}");
-    });
-}
-
-#[test]
-fn a_fenced_host_says_so_and_does_not_wait() {
-    let (mut array, a, b) = filled_array_by(Ordering::ServerLock);
-    array.crash(device(0));
-    array.crash(device(4));
-    array.run_for(A_WHILE);
-    let write = endless(&mut array, a, 0, ClientOperation::Write { offset: 0, length: BLOCK });
-    array.run_for(TWO_MINUTES);
-    let fence = array.fence(b, array.generation(a));
-    assert_eq!(array.finish(write), Err(HostError::Fenced));
-    [0, 4].into_iter().for_each(|number| array.restart_device(DeviceId(number)));
-    array.finish(fence).ok();
-    replace_host(&mut array, a);
-    array.run_for(Duration::from_secs(20));
-    all_is_well(array);
-}
