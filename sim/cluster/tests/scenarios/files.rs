@@ -27,18 +27,6 @@ impl Play {
 }
 
 #[test]
-fn hosts_read_writes_of_each_other() {
-    let mut play = one_server();
-    let (a, b) = (play.host, play.another());
-    let (inode, handle) = play.at(a).written(&[7; 10_000]);
-    let other = play.at(b).opened(inode);
-    assert_eq!(play.at(b).reads(other, 20_000), [7; 10_000]);
-    play.at(b).writes(other, 5_000, &[8; 10_000]);
-    let expected = [&[7; 5_000][..], &[8; 10_000]].concat();
-    assert_eq!(play.at(a).reads(handle, 20_000), expected, "nobody caches bytes that changed");
-}
-
-#[test]
 fn files_survive_the_death_of_the_server() {
     let mut play = one_server();
     let (inode, handle) = play.written(&[7; 10_000]);
@@ -57,20 +45,6 @@ fn files_survive_the_death_of_the_server() {
     assert_eq!(play.at(b).reads(other, 20_000), expected);
     let again = play.at(b).run(create(ROOT, "b", NewInode::Regular));
     assert_eq!(again, Err(FileError::Exists));
-}
-
-#[test]
-fn a_server_that_was_taken_over_answers_nothing_more() {
-    let mut play = one_server();
-    let server = play.servers[0];
-    play.made(ROOT, "a", NewInode::Regular);
-    // The old process is alive; hosts still reach it until the new one is named.
-    play.start(0);
-    play.array.run_for(A_WHILE);
-    play.serves(0);
-    let state = play.state_of(server);
-    assert!(matches!(state, Some(NodeState::Ended(_))), "{state:?}");
-    play.made(ROOT, "b", NewInode::Regular);
 }
 
 #[test]
@@ -106,56 +80,6 @@ fn a_check_takes_over_and_gives_back() {
     play.start(0);
     play.end_created(asked, "another server serves");
     play.serves(0);
-}
-
-#[test]
-fn of_two_processes_that_take_over_at_once_one_ends() {
-    let mut play = one_server();
-    play.crash(0);
-    let (one, other) = (play.system.start_server(&mut play.array, 0), play.system.start_server(&mut play.array, 0));
-    play.array.run_for(A_WHILE);
-    let owners = [one, other].map(|slot| play.state_of(slot) == Some(NodeState::Owns));
-    assert_eq!(owners.iter().filter(|owns| **owns).count(), 1, "{owners:?}");
-}
-
-#[test]
-fn the_blocks_of_a_host_that_died_come_back() {
-    let mut play = one_server();
-    let (a, b) = (play.host, play.another());
-    let all = play.at(b).status().free;
-    play.at(a).written(&[7; 4096]);
-    assert!(play.at(b).status().allotted > 0, "the host has an allotment");
-    play.array.crash(play.array.node(a));
-    play.array.run_for(Duration::from_secs(60));
-    let status = play.at(b).status();
-    assert_eq!((status.free, status.allotted), (all - 1, 0));
-}
-
-#[test]
-fn a_removed_file_is_read_until_it_is_closed() {
-    let mut play = one_server();
-    let (a, b) = (play.host, play.another());
-    let (_, handle) = play.at(a).written(&[7; 5_000]);
-    play.at(b).run(unlink(ROOT, "a")).expect("it is removed");
-    play.array.run_for(A_WHILE);
-    assert_eq!(play.at(a).reads(handle, 20_000), [7; 5_000]);
-    assert_eq!(play.server(0).unlinked_inodes(), 1);
-    play.at(a).execute(FilesRequest::Close { handle }).expect("it is closed");
-    play.array.run_for(Duration::from_secs(2));
-    assert_eq!(play.server(0).unlinked_inodes(), 0);
-}
-
-#[test]
-fn files_survive_any_device() {
-    let mut play = one_server();
-    let (_, handle) = play.written(&[7; 50_000]);
-    for number in 0..5 {
-        play.array.crash(device(number));
-        play.made(ROOT, &format!("without-{number}"), NewInode::Regular);
-        assert_eq!(play.reads(handle, 50_000), [7; 50_000]);
-        play.array.restart_device(DeviceId(number));
-        play.array.run_for(Duration::from_secs(30));
-    }
 }
 
 /// Cuts a node off from the devices and the monitor, and from `others`.

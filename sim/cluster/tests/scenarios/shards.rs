@@ -546,30 +546,6 @@ fn the_same_commands_lead_to_the_same_names_however_they_are_grouped() {
 }
 
 #[test]
-fn commands_that_are_committed_together_survive_the_death_of_either_server_at_any_moment() {
-    for protocol in Protocol::ALL {
-        let mut play = play_with(2, protocol, Grouping::Operations);
-        let hosts = [play.host, play.another()];
-        for victim in [0, 1] {
-            for step in 0..8_u64 {
-                let made: Vec<String> = (0..12).map(|n| format!("{victim}-{step}-{n}")).collect();
-                let commands = made.iter().map(|made| create(ROOT, made, NewInode::Regular));
-                let ops = play.begin_together(&hosts, commands);
-                play.array.run_for(Duration::from_micros(400 * step));
-                play.crash(victim);
-                play.array.run_for(Duration::from_millis(20));
-                play.start(victim);
-                for (op, made) in ops.into_iter().zip(&made) {
-                    play.end_created(op, protocol);
-                    assert_eq!(play.lookup(ROOT, made).map(|found| found.links), Ok(1), "{protocol}, {made}");
-                }
-            }
-        }
-        play.check_without(hosts[1]);
-    }
-}
-
-#[test]
 fn every_answer_to_commands_that_were_committed_together_is_kept() {
     for protocol in Protocol::ALL {
         let mut play = play_with(2, protocol, Grouping::Operations);
