@@ -61,32 +61,6 @@ fn a_device_with_a_new_disk_has_everything_in_the_end() {
 }
 
 #[test]
-fn a_device_whose_disk_died_is_replaced_after_it_was_taken_out() {
-    let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
-    lose(&mut array, 2);
-    write(&mut array, a, 0, 4 * BLOCK);
-    renew(&mut array, a, 2);
-    all_is_well_with(array, 2);
-}
-
-#[test]
-fn another_disk_than_the_slots_is_refused_and_the_right_one_is_not() {
-    let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
-    let stranger = array.device_notes.new_disk();
-    swap(&mut array, 2, stranger);
-    wait_until(&mut array, "the disk is refused", |array| join_refused(array, 2).is_some());
-    assert!(matches!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { .. })));
-    wait_out(&mut array, 2);
-    array.run_for(A_WHILE);
-    assert!(is_out(&array, 2), "the operator has not admitted this disk");
-    // Now the operator admits it.
-    assert_eq!(replace(&mut array, a, 2, stranger), DONE);
-    wait_in(&mut array, 2);
-    assert_eq!(join_refused(&array, 2), None);
-    all_is_well(array);
-}
-
-#[test]
 fn a_disk_with_a_past_takes_no_slot() {
     let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
     let first = DiskId(3);
@@ -103,45 +77,6 @@ fn a_disk_with_a_past_takes_no_slot() {
     // The operator reverses this.
     assert_eq!(administer(&mut array, a, Administration::Readmit { device: DeviceId(2) }), DONE);
     all_is_well_with(array, 2);
-}
-
-#[test]
-fn impossible_changes_of_devices_are_refused_in_words() {
-    let (mut array, a, _) = filled_array_by(Ordering::Timestamp);
-    let admin_error = |outcome: HostOutcome| match outcome {
-        Err(HostError::AdminError(admin_error)) => admin_error,
-        other => panic!("the request was not refused: {other:?}"),
-    };
-    let (disk, blocks) = (array.device_notes.new_disk(), array.options.disk_blocks());
-    let of = |device, disk, blocks| Administration::Replace { device: DeviceId(device), disk, blocks, lose: false };
-    assert_eq!(admin_error(administer(&mut array, a, of(9, disk, blocks))), AdminError::NoSuchDevice);
-    // Disks are numbered from 1, in the order of the devices.
-    let in_use = AdminError::DiskInUse { device: DeviceId(3) };
-    assert_eq!(admin_error(administer(&mut array, a, of(2, DiskId(4), blocks))), in_use);
-    let small = AdminError::TooSmall { blocks: 15, needed: 16 };
-    assert_eq!(admin_error(administer(&mut array, a, of(2, disk, 15))), small);
-    let spare = |disk| Administration::AddSpare { disk, blocks };
-    assert_eq!(admin_error(administer(&mut array, a, spare(DiskId(1)))), AdminError::DiskInUse { device: DeviceId(0) });
-    let none = Administration::RemoveSpare { disk };
-    assert_eq!(admin_error(administer(&mut array, a, none)), AdminError::NoSuchSpare);
-    lose(&mut array, 0);
-    let others = AdminError::NeedsOthers { others: vec![DeviceId(0)] };
-    assert_eq!(admin_error(administer(&mut array, a, of(2, disk, blocks))), others);
-    assert_eq!(admin_error(administer(&mut array, a, Administration::Fail { device: DeviceId(2) })), others);
-    all_is_well_back_with(array, 0);
-}
-
-#[test]
-fn a_device_failed_by_an_operator_stays_out_until_it_is_readmitted() {
-    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
-    assert_eq!(administer(&mut array, a, Administration::Fail { device: DeviceId(1) }), DONE);
-    wait_out(&mut array, 1);
-    write(&mut array, b, 0, 8 * BLOCK);
-    restart_monitor(&mut array);
-    array.run_for(A_WHILE);
-    assert!(is_out(&array, 1));
-    assert_eq!(administer(&mut array, b, Administration::Readmit { device: DeviceId(1) }), DONE);
-    all_is_well_with(array, 1);
 }
 
 #[test]
@@ -477,17 +412,17 @@ fn a_rebuild_gives_way_to_users_and_goes_fast_without_them() {
 
 #[test]
 fn a_device_that_missed_ten_seconds_of_small_writes_is_current_soon_and_is_sent_little_more() {
-    // 10,000 blocks on each device, and a write every 2 ms.
+    // 10,000 blocks on each device, and a write every 4 ms.
     let options = Options { device_bytes: 512 << 20, ..Options::calm("raid5:4+1", 5, 16, 625) };
     let (mut array, a, b) = array_of(options);
     let blocks = array.volume().bytes / BLOCK;
     let restored = count_restored(&mut array, 2);
     let mut next = 0;
     let mut users = |array: &mut Cluster, milliseconds: u64| {
-        for _ in 0..milliseconds / 2 {
+        for _ in 0..milliseconds / 4 {
             next = (next + 7_919) % blocks;
             array.write(if next % 2 == 0 { a } else { b }, next * BLOCK, BLOCK);
-            array.run_for(Duration::from_millis(2));
+            array.run_for(Duration::from_millis(4));
         }
     };
     array.crash(device(2));
@@ -496,11 +431,11 @@ fn a_device_that_missed_ten_seconds_of_small_writes_is_current_soon_and_is_sent_
     array.restart_device(DeviceId(2));
     let back = array.world.now();
     while !is_in(&array, 2) {
-        users(&mut array, 10);
+        users(&mut array, 12);
         assert!(array.world.now().since(back) < Duration::from_secs(5), "{:?}", healing(&array, a));
     }
     // A small write has one block of data and one of parity.
-    assert!((1..2 * 2 * 5_000 / 5).contains(&restored.get()), "{}", restored.get());
+    assert!((1..2 * 2 * 2_500 / 5).contains(&restored.get()), "{}", restored.get());
     array.run_for(A_WHILE);
     (0..625).step_by(25).for_each(|stripe| parity_matches(&mut array, b, stripe));
 }

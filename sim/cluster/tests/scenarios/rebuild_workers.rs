@@ -179,20 +179,3 @@ fn rebuild_workers_are_idle_beside_users_and_under_limits() {
         assert!(restores.borrow().by(worker) > 0, "{limit:?}");
     });
 }
-
-/// Otherwise the coordinator would yield to workers as if they were users.
-#[test]
-fn a_coordinator_does_not_take_rebuild_workers_for_users() {
-    let took = |hosts: usize| {
-        let (mut array, a, b) = array_with_content();
-        if hosts == 1 {
-            array.crash(array.node(b));
-            array.run_for(A_LEASE * 2);
-        }
-        let _restores = watch_restores(&mut array, &[(a, 300), (b, 300)]);
-        renew(&mut array, a, REBUILT);
-        time_of(&mut array, |array| wait_in(array, REBUILT))
-    };
-    let (alone, shared) = (took(1), took(2));
-    assert!(shared * 10 < alone * 9, "{alone:?} alone, {shared:?} with a worker");
-}

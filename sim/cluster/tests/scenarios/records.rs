@@ -58,29 +58,3 @@ fn a_device_with_a_damaged_journal_reports_it_and_is_replaced_without_an_error()
         wait_in(array, 1);
     });
 }
-
-#[test]
-fn a_damaged_copy_of_the_monitors_record_costs_nothing() {
-    let half = braid_membership::DISK_BYTES / 2;
-    with_each([0, half], filled_timestamp_array, |array, [a, b], copy| {
-        lose(array, 4);
-        write(array, b, 0, 4 * BLOCK);
-        let epoch_before = epoch(array);
-        // First this copy and, when it is restored, the other.
-        for damaged in [copy, half - copy] {
-            array.run_for(Duration::from_secs(1));
-            array.crash(NodeId::Monitor);
-            disk(array, NodeId::Monitor).flip(damaged + 40, 3);
-            array.restart_monitor();
-            array.run_for(Duration::from_millis(100));
-            assert_eq!(
-                (epoch(array), member_state(array, 4)),
-                (epoch_before, Some(MemberState::Out)),
-                "not as it was before"
-            );
-            write(array, a, BLOCK, BLOCK);
-        }
-        array.run_for(Duration::from_secs(10));
-        bring_back(array, 4);
-    });
-}

@@ -135,19 +135,6 @@ fn all_hosts_write_to_a_device_during_its_resync() {
 }
 
 #[test]
-fn a_device_is_not_in_before_its_recovery_coordinator_has_all_lists() {
-    let (mut array, a, _) = long_list(Ordering::Timestamp);
-    // Device 0 does not answer which blocks were missed.
-    array.world.network.drop_if(|_, to, message| to == device(0) && asks_what_was_missed(message));
-    welcome(&mut array, 4);
-    array.run_for(Duration::from_secs(20));
-    assert!(is_returning(&array, 4));
-    assert_eq!(recovery_coordinator(&array), Some(array.node(a)));
-    array.world.network.heal();
-    all_is_well_with(array, 4);
-}
-
-#[test]
 fn a_recovery_coordinator_that_does_not_know_the_volume_does_not_finish() {
     let (mut array, a, b) = long_list(Ordering::Timestamp);
     let volume = array.volume().clone();
