@@ -26,44 +26,6 @@ fn a_host_with_an_old_ordering_is_refused_and_harms_no_data() {
 }
 
 #[test]
-fn an_ordering_does_not_change_under_a_transaction() {
-    with_each(KEPT_APART, array, |array, [a, b], ordering| {
-        // Device 0 has its intent; device 4, which has the parity, gets no message.
-        array.world.network.drop_if(|_, to, message| is_write(message) && to == device(4));
-        let first = array.write(a, 0, BLOCK);
-        array.run_for(Duration::from_millis(20));
-        let other = if ordering == Ordering::Timestamp { Ordering::DeviceLock } else { Ordering::Timestamp };
-        let (device, object) = (DeviceId(0), array.volume().id.object());
-        let task = Task::SetOrdering { object, ordering: other };
-        let changed = array.perform(b, ArrayRequest::Manage { device, task });
-        assert_eq!(changed, Err(HostError::Device { device, failure: Failure::InUse }), "{ordering}");
-        array.world.network.heal();
-        assert_eq!(array.finish(first), DONE);
-        array.run_for(Duration::from_secs(1));
-        assert_eq!(array.operator(b).set_ordering(other), Ok(()), "{ordering}");
-        write(array, a, 0, BLOCK);
-    });
-}
-
-#[test]
-fn a_volume_goes_through_all_orderings_and_back() {
-    let (mut array, a, b) = array(Ordering::Timestamp);
-    for ordering in Ordering::ALL.into_iter().chain(Ordering::ALL.into_iter().rev()) {
-        array.run_for(Duration::from_secs(1));
-        assert_eq!(array.operator(a).set_ordering(ordering), Ok(()));
-        for round in 0..6 {
-            let mut writes = vec![array.write(a, round * BLOCK, 2 * BLOCK)];
-            // Without an ordering, two concurrent writes would break parity, as other tests show.
-            if ordering != Ordering::None {
-                writes.push(array.write(b, (round + 1) * BLOCK, 4 * BLOCK));
-            }
-            all_succeed(&mut array, writes, ordering);
-        }
-    }
-    all_is_well(array);
-}
-
-#[test]
 fn an_administrator_that_was_suspended_and_taken_over_changes_nothing() {
     let (mut array, a, b) = array(Ordering::Timestamp);
     // All devices but one are told by the administrator, which then is suspended.

@@ -24,16 +24,6 @@ fn restart_lock_server(array: &mut Cluster) {
 }
 
 #[test]
-fn a_kept_lock_that_is_idle_is_called_back_without_a_lease() {
-    let (mut array, a, b) = array_by(Ordering::CallbackLock);
-    time_of_write(&mut array, a, 0);
-    let again = time_of_write(&mut array, a, 0);
-    let other = time_of_write(&mut array, b, 0);
-    assert!(again < other && other < Duration::from_millis(20), "{again:?} with the lock kept, {other:?} without");
-    all_is_well(array);
-}
-
-#[test]
 fn a_host_that_sleeps_loses_its_locks_with_its_lease_and_its_late_write_is_refused() {
     with_each(BOTH, array_by, |array, [a, b], ordering| {
         begin_late_write(array, a, Duration::from_secs(8));

@@ -64,16 +64,6 @@ fn time_to_lock_all(array: &mut Cluster, host: HostSlot) -> Duration {
     })
 }
 
-/// Counts the requests for locks that a host sends from now on.
-fn requests(array: &mut Cluster, host: HostSlot) -> Rc<Cell<u64>> {
-    let node = array.node(host);
-    let is_request = |message: &Message| match message {
-        Message::LockRequest(request) => matches!(request.command, braid_wire::LockCommand::LockRange { .. }),
-        _ => false,
-    };
-    watch(array, move |from, _, message| from == node && is_request(message))
-}
-
 /// What a host that dies has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
@@ -185,55 +175,6 @@ fn a_lock_server_that_is_suspended_takes_locks_away_only_after_a_lease_and_fence
         }
         let took = time_of(array, |array| drop(array.finish(asked)));
         assert!(took < Duration::from_secs(1) && array.fenced().is_empty(), "{count}, {seconds}: {took:?}");
-    });
-}
-
-#[test]
-fn a_recall_that_is_lost_or_doubled_or_comes_before_its_grant_takes_what_is_wanted_and_no_more() {
-    with_each_pair(SERVERS, ["lost", "doubled", "early"], servers, |array, [a, b], count, what| {
-        let is_reply = |message: &Message, is: fn(&LockReply) -> bool| match message {
-            Message::LockAnswer(answer) => is(&answer.reply),
-            _ => false,
-        };
-        let node = array.node(a);
-        let is_recall = move |_: NodeId, to: NodeId, message: &Message| {
-            to == node && is_reply(message, |reply| matches!(reply, LockReply::Recall { .. }))
-        };
-        let is_grant = move |_: NodeId, to: NodeId, message: &Message| {
-            to == node && is_reply(message, |reply| matches!(reply, LockReply::GrantedRange { .. }))
-        };
-        let late = Duration::from_millis(100);
-        let seen = match what {
-            "lost" => {
-                let mut is_first = true;
-                judge(array, Verdict::Drop, move |from, to, message| {
-                    is_recall(from, to, message) && std::mem::take(&mut is_first)
-                })
-            }
-            "doubled" => judge(array, Verdict::Double, is_recall),
-            _ => judge(array, Verdict::Delay(late), is_grant),
-        };
-        let asked = ask(array, a, WHOLE, EXCLUSIVE, None);
-        if what != "early" {
-            let (had, _) = granted(array, asked);
-            assert_eq!(unlock(array, a, had), DONE);
-        } else {
-            array.run_for(Duration::from_millis(20));
-        }
-        let wanted = ask(array, b, FIRST, EXCLUSIVE, None);
-        if what == "early" {
-            let (had, _) = granted(array, asked);
-            let recalled = listen(array, a, had);
-            assert_eq!(array.finish(recalled), DONE);
-            assert_eq!(unlock(array, a, had), DONE);
-        }
-        let took = time_of(array, |array| assert!(granted(array, wanted).1));
-        assert!(took < Duration::from_secs(1) && seen.get() > 0, "{count}, {what}: {took:?}");
-        array.world.network.heal();
-        let sent = requests(array, a);
-        lock(array, a, (2 * PIECE, 4 * PIECE), EXCLUSIVE);
-        // For the host, a copy may as well say that the server had no room for the pieces.
-        assert!(sent.get() == 0 || what == "doubled", "{count}, {what}: the host keeps the rest");
     });
 }
 
