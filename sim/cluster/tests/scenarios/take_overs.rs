@@ -178,7 +178,7 @@ fn the_previous_owner_dies_in_a_write_and_the_heir_reads_what_stays() {
 
 #[test]
 fn of_two_heirs_one_takes_over_though_the_monitor_restarts() {
-    for pause in (0..40).map(|step| Duration::from_micros(step * 50)) {
+    for pause in (0..20).map(|step| Duration::from_micros(step * 100)) {
         let mut scene = Scene::new("raid1:2", 2, Ordering::Timestamp);
         let from = scene.from;
         let first = scene.take_over();
