@@ -195,17 +195,3 @@ fn writes_committed_and_forgotten_during_an_absence_are_resynchronised() {
         assert_eq!(content(array, b, offset, BLOCK), written, "{ordering}");
     });
 }
-
-#[test]
-fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
-    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
-    array.world.network.drop_if(|_, to, message| to == device(4) && carries_commits(message));
-    write(&mut array, a, 0, BLOCK);
-    array.crash(device(4));
-    wait_out(&mut array, 4);
-    array.run_for(Duration::from_secs(2));
-    assert!(array.role(a).and_then(Role::host).is_some_and(|host| host.is_idle()), "no operation is in progress");
-    write(&mut array, b, 0, BLOCK);
-    array.world.network.heal();
-    all_is_well_back_with(array, 4);
-}

@@ -2,7 +2,6 @@
 //! meanwhile.
 
 use crate::story::*;
-use braid_wire::MonitorCommand;
 
 /// The number of stripes, each with a unit on every device.
 const STRIPES: u64 = 24;
@@ -18,10 +17,6 @@ fn long_list(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     }
     array.run_for(Duration::from_secs(1));
     (array, a, b)
-}
-
-fn says_it_is_done(message: &Message) -> bool {
-    matches!(message, Message::MonitorRequest(request) if matches!(request.command, MonitorCommand::Resynchronised { .. }))
 }
 
 /// From now on, device 4 accepts only `count` devwrites.
@@ -205,17 +200,6 @@ fn resync_in_an_array_without_hosts_waits_for_one() {
     assert_eq!(member_state(&array, 4), Some(MemberState::Returning { recovery_coordinator: None }));
     [a, b].into_iter().for_each(|slot| take_slot(&mut array, slot));
     all_is_well_with(array, 4);
-}
-
-#[test]
-fn a_recovery_coordinator_repeats_its_report_until_it_is_received() {
-    let (mut array, _, _) = long_list(Ordering::Timestamp);
-    let mut lost = 0;
-    array.world.network.drop_if(move |_, _, message| {
-        lost += u32::from(says_it_is_done(message));
-        says_it_is_done(message) && lost <= 5
-    });
-    all_is_well_back_with(array, 4);
 }
 
 #[test]
