@@ -6,7 +6,7 @@ use braid_base::{
 };
 use braid_blocks::{Content, Linkage, Piece};
 use braid_machine::{Effect, Effects};
-use braid_store::{Intent, Storage, Store, StoreConfig, StoreEvent};
+use braid_store::{Intent, Logged, Storage, Store, StoreConfig, StoreEvent};
 use braid_wire::ObjectDescription;
 use braid_world::MemoryDisk;
 use bytes::Bytes;
@@ -73,7 +73,7 @@ impl Bench {
         bench.store.start(&mut bench.out);
         assert!(matches!(bench.event(), StoreEvent::Ready(_)), "the store was just made");
         let description = ObjectDescription::new(OBJECT, BLOCKS);
-        bench.store.create_object(1, description, 0, &mut bench.out);
+        bench.store.log(1, Logged::Created { description, absent: 0 }, &mut bench.out);
         assert_eq!(bench.event(), StoreEvent::Done { ticket: 1, result: Ok(()) });
         bench
     }

@@ -8,7 +8,7 @@ use crate::tickets::Ticket;
 use braid_base::{NodeId, Now, ObjectId, TransactionId, limits};
 use braid_blocks::Want;
 use braid_machine::Effects;
-use braid_store::Storage;
+use braid_store::{Logged, Storage};
 use braid_wire::{Failure, Message, ObjectDescription, Refusal, Reply, Step};
 
 impl Objects for Box<dyn Storage> {
@@ -44,7 +44,7 @@ impl Device {
             Decision::Forget(id) => self.store.forget(id),
             Decision::KeepForHost(id) => self.store.nobody_misses(id),
             Decision::Reserve { until } => {
-                self.store.reserve_stamps(self.tickets.open(Ticket::Reserve), until, out);
+                self.store.log(self.tickets.open(Ticket::Reserve), Logged::StampsReserved(until), out);
             }
             Decision::Confirm(id) => self.sessions.confirm(id.host, id.sequence),
             Decision::Ignore(why) => self.ignore(why, out),

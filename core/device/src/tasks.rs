@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::tickets::Ticket;
 use braid_base::{BlockRange, DeviceId, Generation, MemberState, Now, ObjectId, Stamp, TransactionId};
 use braid_machine::{Effects, Ignored};
-use braid_ordering::Ordering;
+use braid_store::Logged;
 use braid_wire::{Failure, Inspection, Managed, ObjectDescription, ObjectFailure, ObjectRefusal, Reply, Task};
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
@@ -26,14 +26,8 @@ enum Plan {
     Answer(Result<Managed, Failure>),
     /// Answer it so once all earlier changes are durable.
     Flush(Managed),
-    /// Create an object.
-    Create { description: ObjectDescription, absent: u64 },
-    /// Change the ordering of an object.
-    SetOrdering { object: ObjectId, ordering: Ordering },
-    /// Change the range of an object.
-    Resize { object: ObjectId, range: BlockRange, absent: BlockRange },
-    /// Remove an object.
-    Remove { object: ObjectId },
+    /// Change an object.
+    Change(Logged),
 }
 
 impl Device {
@@ -64,13 +58,12 @@ impl Device {
         };
         match plan {
             Plan::Answer(_) => unreachable!("dealt with above"),
-            Plan::Flush(_) => self.store.flush(own, out),
-            Plan::Create { description, absent } => self.store.create_object(own, description, absent, out),
-            Plan::SetOrdering { object, ordering } => self.store.set_ordering(own, object, ordering, out),
-            Plan::Resize { object, range, absent } => self.store.resize_object(own, object, range, absent, out),
-            Plan::Remove { object } => {
-                self.schedule(now, out, |scheduler, cx| scheduler.on_removal(cx, object));
-                self.store.remove_object(own, object, out);
+            Plan::Flush(_) => self.store.log(own, Logged::Nothing, out),
+            Plan::Change(change) => {
+                if let Logged::Removed(object) = change {
+                    self.schedule(now, out, |scheduler, cx| scheduler.on_removal(cx, object));
+                }
+                self.store.log(own, change, out);
             }
         }
     }
@@ -92,14 +85,14 @@ impl Device {
                     Some(existing) if *existing == description => Plan::Flush(Managed::Done),
                     Some(_) => refuse(Failure::ObjectExists),
                     None if absent > 0 && !self.is_resynchronised_by(host) => refuse(Failure::Malformed),
-                    None => Plan::Create { description, absent },
+                    None => Plan::Change(Logged::Created { description, absent }),
                 }
             }
             Task::SetOrdering { object, ordering } => match existing(object) {
                 None => refuse(Failure::NoSuchObject),
                 Some(existing) if existing.ordering == ordering => Plan::Flush(Managed::Done),
                 Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
-                Some(_) => Plan::SetOrdering { object, ordering },
+                Some(_) => Plan::Change(Logged::Reordered { object, ordering }),
             },
             Task::ResizeObject { range, .. } if range.is_empty() || !is_possible(range) => refuse(Failure::Malformed),
             Task::ResizeObject { object, range, absent } => match existing(object) {
@@ -107,16 +100,15 @@ impl Device {
                 // Also where nothing changes: the host may use another description of the volume afterwards.
                 Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
                 Some(existing) if existing.range() == range => Plan::Flush(Managed::Done),
-                Some(_) if absent.is_empty() => Plan::Resize { object, range, absent },
-                Some(existing) if existing.redundant && self.is_resynchronised_by(host) => {
-                    Plan::Resize { object, range, absent }
+                Some(existing) if !absent.is_empty() && !(existing.redundant && self.is_resynchronised_by(host)) => {
+                    refuse(Failure::Malformed)
                 }
-                Some(_) => refuse(Failure::Malformed),
+                Some(_) => Plan::Change(Logged::Resized { object, range, absent }),
             },
             Task::RemoveObject { object } => match existing(object) {
                 None => Plan::Flush(Managed::Done),
                 Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
-                Some(_) => Plan::Remove { object },
+                Some(_) => Plan::Change(Logged::Removed(object)),
             },
             Task::ListObjects => Plan::Answer(Ok(Managed::Objects(self.store.objects()))),
             Task::Flush => Plan::Flush(Managed::Done),
@@ -163,7 +155,7 @@ impl Device {
         let (name, settled) =
             (TransactionId { host, sequence: ticket }, self.sessions.settled(host).unwrap_or_default());
         let own = self.tickets.open(Ticket::Manage { host, ticket, result: result.map(|()| Managed::Done) });
-        self.store.keep(own, name, settled, answer, out);
+        self.store.log(own, Logged::Ended { name, settled, answer }, out);
     }
 
     /// True if a transaction on this object is undecided here in which `device` has no vote, because it has been out

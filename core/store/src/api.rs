@@ -3,7 +3,8 @@
 use braid_base::{ArrayId, BlockRange, Clock, DeviceId, DiskId, Epoch, Membership, ObjectId, Stamp, TransactionId};
 use braid_blocks::{Linkage, Piece};
 use braid_objects::Found;
-use braid_wire::{Failure, ObjectAnswer};
+use braid_ordering::Ordering;
+use braid_wire::{Failure, ObjectAnswer, ObjectDescription};
 use serde::{Deserialize, Serialize};
 
 /// The identity that a store is created or opened with.
@@ -48,6 +49,28 @@ pub struct Intent {
     pub object: ObjectId,
     /// The new content: holes and data.
     pub pieces: Vec<Piece>,
+}
+
+/// A change that needs no data on the disk: it is logged at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Logged {
+    /// None: the end tells that everything requested before is durable.
+    Nothing,
+    /// A new object. Its first `absent` blocks are absent until they are written, because other devices hold what belongs there; the
+    /// others are holes.
+    Created { description: ObjectDescription, absent: u64 },
+    /// Another ordering of an existing object.
+    Reordered { object: ObjectId, ordering: Ordering },
+    /// Another range of blocks of an object, for which no request is under way. Blocks that it gains are holes, or absent; blocks that
+    /// it loses are freed.
+    Resized { object: ObjectId, range: BlockRange, absent: BlockRange },
+    /// An object is gone, with its undecided intents.
+    Removed(ObjectId),
+    /// Stamps up to this one may have been accepted.
+    StampsReserved(Clock),
+    /// How a request of a host has ended: kept for as long as the answers of [`Storage::execute`](crate::Storage::execute). Ends with
+    /// `Busy` if there is no room.
+    Ended { name: TransactionId, settled: u64, answer: ObjectAnswer },
 }
 
 /// A devwrite that recovery found.

@@ -1,11 +1,10 @@
 //! Calls that are logged at once: decisions, changes to objects, reserved stamps and memberships.
 
-use crate::StoreEvent;
 use crate::ctx::Ctx;
 use crate::journal_format::Record;
-use braid_base::{BlockRange, Clock, Membership, ObjectId, TransactionId};
+use crate::{Logged, StoreEvent};
+use braid_base::{Membership, TransactionId};
 use braid_journal::{AnswerRoom, bytes_max, over_len};
-use braid_ordering::Ordering;
 use braid_wire::{Failure, ObjectAnswer, ObjectDescription, encode_answer};
 use bytes::Bytes;
 
@@ -32,59 +31,77 @@ impl Ctx<'_> {
         self.linger(false);
     }
 
-    /// See [`Storage::keep`](crate::Storage::keep).
-    pub fn keep(&mut self, ticket: u64, name: TransactionId, settled: u64, answer: &ObjectAnswer) {
+    /// See [`Storage::log`](crate::Storage::log). A refusal is also told when the journal is durable: the state that caused it may not be
+    /// durable yet.
+    pub fn log(&mut self, ticket: u64, change: Logged) {
+        let result = self.logged(change);
+        self.tell_when_durable(StoreEvent::Done { ticket, result });
+    }
+
+    fn logged(&mut self, change: Logged) -> Result<(), Failure> {
+        match change {
+            Logged::Nothing => Ok(()),
+            Logged::Created { description, absent } => self.create(description, absent),
+            Logged::Reordered { object, ordering } => {
+                let known = self.state.objects.set_ordering(object, ordering);
+                self.note_if(known, Record::Reordered { object, ordering })
+            }
+            Logged::Resized { object, range, absent } => {
+                let record = self.state.objects.place_resized(object, range, self.state.index_slots())?;
+                self.journal.note(&Record::Resized { object: record.clone(), absent });
+                assert!(
+                    self.state.resize(record, absent, &mut self.journal.then.released),
+                    "its map entries were free"
+                );
+                Ok(())
+            }
+            Logged::Removed(object) => {
+                let known = self.state.remove(object, &mut self.journal.then.released);
+                self.note_if(known, Record::Removed(object))
+            }
+            Logged::StampsReserved(until) => {
+                self.state.stamps_reserved = self.state.stamps_reserved.max(until);
+                self.journal.note(&Record::Stamps(until));
+                Ok(())
+            }
+            Logged::Ended { name, settled, answer } => self.keep(name, settled, &answer),
+        }
+    }
+
+    fn create(&mut self, description: ObjectDescription, absent: u64) -> Result<(), Failure> {
+        match self.state.objects.get(description.object) {
+            Some(there) if there.description == description => return Ok(()),
+            Some(_) => return Err(Failure::ObjectExists),
+            None => {}
+        }
+        let record = self.state.objects.place(description, self.state.index_slots())?;
+        self.journal.note(&Record::Created { object: record.clone(), absent });
+        assert!(self.state.create(record, absent), "its map entries were free");
+        Ok(())
+    }
+
+    /// Notes a change to an object if the object exists.
+    fn note_if(&mut self, known: bool, record: Record) -> Result<(), Failure> {
+        if !known {
+            return Err(Failure::NoSuchObject);
+        }
+        self.journal.note(&record);
+        Ok(())
+    }
+
+    fn keep(&mut self, name: TransactionId, settled: u64, answer: &ObjectAnswer) -> Result<(), Failure> {
         let answer = Bytes::from(encode_answer(answer));
         let length = over_len(1) + answer.len() as u64;
         let kept = self.kept_room(self.state.merging_needs()) + 2 * length;
         let room = self.state.answers.room(name.host, (1, answer.len()), bytes_max(self.journal.capacity()));
         // The answers of a fenced host are forgotten already.
         if room != AnswerRoom::Enough || self.state.is_fenced(name.host) || !self.has_room(length, false, kept) {
-            return self.end(ticket, Err(Failure::Busy));
+            return Err(Failure::Busy);
         }
         let kept = vec![(name.sequence, answer.clone())];
         self.journal.note(&Record::Answers { host: name.host, settled, kept });
         self.state.answers.keep(name, settled, answer);
-        self.end(ticket, Ok(()));
-    }
-
-    pub fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64) {
-        let there = self.state.objects.get(description.object).map(|record| record.description);
-        let result = match there {
-            Some(there) if there == description => Ok(()),
-            Some(_) => Err(Failure::ObjectExists),
-            None => self.state.objects.place(description, self.state.index_slots()).map(|record| {
-                self.journal.note(&Record::Created { object: record.clone(), absent });
-                assert!(self.state.create(record, absent), "its map entries were free");
-            }),
-        };
-        self.end(ticket, result);
-    }
-
-    pub fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering) {
-        let known = self.state.objects.set_ordering(object, ordering);
-        self.end_if(ticket, known, Record::Reordered { object, ordering });
-    }
-
-    pub fn resize_object(&mut self, ticket: u64, object: ObjectId, range: BlockRange, absent: BlockRange) {
-        let index_slots = self.state.index_slots();
-        let result = self.state.objects.place_resized(object, range, index_slots).map(|record| {
-            self.journal.note(&Record::Resized { object: record.clone(), absent });
-            let released = &mut self.journal.then.released;
-            assert!(self.state.resize(record, absent, released), "its map entries were free");
-        });
-        self.end(ticket, result);
-    }
-
-    pub fn remove_object(&mut self, ticket: u64, object: ObjectId) {
-        let known = self.state.remove(object, &mut self.journal.then.released);
-        self.end_if(ticket, known, Record::Removed(object));
-    }
-
-    pub fn reserve_stamps(&mut self, ticket: u64, until: Clock) {
-        self.state.stamps_reserved = self.state.stamps_reserved.max(until);
-        self.journal.note(&Record::Stamps(until));
-        self.end(ticket, Ok(()));
+        Ok(())
     }
 
     /// See [`Storage::adopt`](crate::Storage::adopt). True if the membership is new.
@@ -97,22 +114,5 @@ impl Ctx<'_> {
         }
         self.tell_when_durable(StoreEvent::Adopted { ticket, dropped: dropped.unwrap_or_default() });
         is_news
-    }
-
-    pub fn flush(&mut self, ticket: u64) {
-        self.end(ticket, Ok(()));
-    }
-
-    /// Notes a change to an object if the object exists, and ends the request.
-    fn end_if(&mut self, ticket: u64, known: bool, record: Record) {
-        if known {
-            self.journal.note(&record);
-        }
-        self.end(ticket, if known { Ok(()) } else { Err(Failure::NoSuchObject) });
-    }
-
-    /// A refusal is also told when the journal is durable: the state that caused it may not be durable yet.
-    fn end(&mut self, ticket: u64, result: Result<(), Failure>) {
-        self.tell_when_durable(StoreEvent::Done { ticket, result });
     }
 }

@@ -1,11 +1,10 @@
 //! The interface between a device and its store. Real disks have a [`Store`](crate::Store). The simulator also measures protocols over a
 //! model of old disks, which stores nothing.
 
-use crate::{Intent, StoreEvent};
-use braid_base::{BlockRange, Clock, DeviceId, Generation, Level, Membership, Now, ObjectId, Time, TransactionId};
+use crate::{Intent, Logged, StoreEvent};
+use braid_base::{BlockRange, DeviceId, Generation, Level, Membership, Now, ObjectId, Time, TransactionId};
 use braid_blocks::{Piece, Want};
 use braid_machine::{DiskResult, DiskTag, Effects};
-use braid_ordering::Ordering;
 use braid_wire::{ObjectAnswer, ObjectDescription, ObjectRequest};
 use std::fmt::Debug;
 
@@ -68,28 +67,8 @@ pub trait Storage: CloneStorage + Debug {
     fn ended(&self, _name: TransactionId) -> Option<ObjectAnswer> {
         None
     }
-    /// Keeps how a request of a host has ended, for as long as the answers of [`Storage::execute`] are kept. Event: `Done`, with `Busy`
-    /// if there is no room.
-    fn keep(&mut self, ticket: u64, name: TransactionId, settled: u64, answer: ObjectAnswer, out: &mut Effects);
-    /// Creates an object. Its first `absent` blocks are absent until they are written, because other devices hold what belongs there; the
-    /// others are holes. Event: `Done`.
-    fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects);
-    /// Records another ordering for an existing object. Event: `Done`.
-    fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering, out: &mut Effects);
-    /// Changes an object's range of blocks, while no request for it is under way. Blocks that it gains are holes, or absent; blocks that
-    /// it loses are freed. Event: `Done`.
-    fn resize_object(
-        &mut self,
-        ticket: u64,
-        object: ObjectId,
-        range: BlockRange,
-        absent: BlockRange,
-        out: &mut Effects,
-    );
-    /// Removes an object and its undecided intents. Event: `Done`.
-    fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects);
-    /// Records that stamps up to `until` may have been accepted. Event: `Done`.
-    fn reserve_stamps(&mut self, ticket: u64, until: Clock, out: &mut Effects);
+    /// Makes a change that is logged at once. Event: `Done`.
+    fn log(&mut self, ticket: u64, change: Logged, out: &mut Effects);
     /// Adopts a membership, with its consequences for undecided intents and for what other devices miss. A membership that is not later
     /// than the last one changes nothing. Event: `Adopted`.
     fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects);
@@ -108,8 +87,6 @@ pub trait Storage: CloneStorage + Debug {
     }
     /// The blocks of `range` that may have content, in whole chunks. The form of the answer is that of [`Storage::absent`].
     fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>);
-    /// Ends when everything requested before is durable. Event: `Done`.
-    fn flush(&mut self, ticket: u64, out: &mut Effects);
     /// The array has this level: the superblock is written in its format, and what only that format allows is written after that.
     fn raise_level(&mut self, _level: Level, _out: &mut Effects) {}
     /// The level of the superblock that is durable.

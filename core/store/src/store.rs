@@ -8,17 +8,15 @@ use crate::serving::{Queues, Serving};
 use crate::state::State;
 use crate::storage::Storage;
 use crate::superblock::{Geometry, PAGE, Superblock};
-use crate::{Intent, Medium, OnBehalf, StoreConfig, StoreError, StoreEvent};
+use crate::{Intent, Logged, Medium, OnBehalf, StoreConfig, StoreError, StoreEvent};
 use braid_base::limits::Settings;
 use braid_base::{
-    AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Level, Membership, Now, ObjectId, Time,
-    TransactionId,
+    AlignedBuffer, BlockRange, DeviceId, DiskId, Generation, Level, Membership, Now, ObjectId, Time, TransactionId,
 };
 use braid_blocks::{Piece, Want};
 use braid_journal::{Known, SECTOR, first_batch};
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_objects::Procedure;
-use braid_ordering::Ordering;
 use braid_wire::{ObjectAnswer, ObjectDescription, ObjectFailure, ObjectRefusal, ObjectRequest, decode_answer};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -323,35 +321,8 @@ impl Storage for Store {
         }
     }
 
-    fn keep(&mut self, ticket: u64, name: TransactionId, settled: u64, answer: ObjectAnswer, out: &mut Effects) {
-        self.note(None, out, |ctx| ctx.keep(ticket, name, settled, &answer));
-    }
-
-    fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects) {
-        self.note(None, out, |ctx| ctx.create_object(ticket, description, absent));
-    }
-
-    fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering, out: &mut Effects) {
-        self.note(None, out, |ctx| ctx.set_ordering(ticket, object, ordering));
-    }
-
-    fn resize_object(
-        &mut self,
-        ticket: u64,
-        object: ObjectId,
-        range: BlockRange,
-        absent: BlockRange,
-        out: &mut Effects,
-    ) {
-        self.note(None, out, |ctx| ctx.resize_object(ticket, object, range, absent));
-    }
-
-    fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects) {
-        self.note(None, out, |ctx| ctx.remove_object(ticket, object));
-    }
-
-    fn reserve_stamps(&mut self, ticket: u64, until: Clock, out: &mut Effects) {
-        self.note(None, out, |ctx| ctx.reserve_stamps(ticket, until));
+    fn log(&mut self, ticket: u64, change: Logged, out: &mut Effects) {
+        self.note(None, out, |ctx| ctx.log(ticket, change));
     }
 
     fn execute(
@@ -394,10 +365,6 @@ impl Storage for Store {
 
     fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>) {
         self.state().map_or((Vec::new(), None), |state| state.allocated(object, range))
-    }
-
-    fn flush(&mut self, ticket: u64, out: &mut Effects) {
-        self.note(None, out, |ctx| ctx.flush(ticket));
     }
 
     fn raise_level(&mut self, level: Level, out: &mut Effects) {

@@ -4,12 +4,12 @@
 //! nothing is copied or XORed, while requests and answers are the same as for other content.
 
 use crate::prelude::*;
-use braid_base::{BlockRange, Clock, TransactionId};
+use braid_base::{BlockRange, TransactionId};
 use braid_blocks::{Content, Piece, Want};
 use braid_machine::DiskResult;
 use braid_objects::map_access::apply;
 use braid_objects::{Key, evaluate};
-use braid_store::{Intent, Recovered, Storage, StoreEvent};
+use braid_store::{Intent, Logged, Recovered, Storage, StoreEvent};
 use braid_wire::{Failure, ObjectAnswer, ObjectRequest};
 
 /// See the module's description.
@@ -178,28 +178,10 @@ impl Storage for ModelStorage {
         self.access(Access::ReadObjects { ticket, answer }, command, out);
     }
 
-    fn keep(&mut self, ticket: u64, _: TransactionId, _: u64, _: ObjectAnswer, _: &mut Effects) {
-        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
-    }
-
-    fn create_object(&mut self, ticket: u64, _: ObjectDescription, _: u64, _: &mut Effects) {
-        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
-    }
-
-    fn set_ordering(&mut self, ticket: u64, _: ObjectId, ordering: Ordering, _: &mut Effects) {
-        self.object.ordering = ordering;
-        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
-    }
-
-    fn resize_object(&mut self, ticket: u64, _: ObjectId, _: BlockRange, _: BlockRange, _: &mut Effects) {
-        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
-    }
-
-    fn remove_object(&mut self, ticket: u64, _: ObjectId, _: &mut Effects) {
-        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
-    }
-
-    fn reserve_stamps(&mut self, ticket: u64, _: Clock, _: &mut Effects) {
+    fn log(&mut self, ticket: u64, change: Logged, _: &mut Effects) {
+        if let Logged::Reordered { ordering, .. } = change {
+            self.object.ordering = ordering;
+        }
         self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
     }
 
@@ -226,10 +208,6 @@ impl Storage for ModelStorage {
 
     fn allocated(&self, _: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>) {
         (vec![range], None)
-    }
-
-    fn flush(&mut self, ticket: u64, _: &mut Effects) {
-        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -146,8 +146,8 @@ fn an_object_that_is_removed_and_made_again_is_absent_only_if_that_is_said() {
     bench.write(1, vec![data(3, 1, 50)]);
     let description = *bench.store.object(OBJECT).expect("it is there");
     for absent in [0, BLOCKS, 30] {
-        bench.store.remove_object(2, OBJECT, &mut bench.out);
-        bench.store.create_object(3, description, absent, &mut bench.out);
+        bench.store.log(2, Logged::Removed(OBJECT), &mut bench.out);
+        bench.store.log(3, Logged::Created { description, absent }, &mut bench.out);
         bench.settle();
         bench.events.clear();
         for _ in 0..2 {

@@ -125,7 +125,7 @@ fn missed_blocks_stay_on_record_until_the_object_is_removed() {
         assert_eq!(recovered.intents[0].epoch, Epoch(1));
         assert_eq!(recovered.intents[0].linkage, Linkage { first: 500, last: 500 });
     }
-    bench.store.remove_object(5, OBJECT, &mut bench.out);
+    bench.store.log(5, Logged::Removed(OBJECT), &mut bench.out);
     bench.settle();
     bench.events.clear();
     assert_eq!(bench.counter("extents_missed"), 0);

@@ -9,7 +9,8 @@ pub use braid_blocks::{Content, Linkage, Piece};
 pub use braid_machine::{DiskError, Effect, Effects};
 pub use braid_objects::Key;
 pub use braid_store::{
-    FORMAT, Intent, Medium, Recovered, RecoveredWrite, Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock,
+    FORMAT, Intent, Logged, Medium, Recovered, RecoveredWrite, Storage, Store, StoreConfig, StoreError, StoreEvent,
+    Superblock,
 };
 pub use braid_wire::{
     Action, ActionResult, AttributeName, Failure, ObjectAnswer, ObjectCommand, ObjectDescription, ObjectFailure,
@@ -135,7 +136,7 @@ impl Bench {
 
     /// Creates an object without content, of which the first `absent` blocks are on other devices.
     pub fn create(&mut self, description: ObjectDescription, absent: u64) -> Result<(), Failure> {
-        self.store.create_object(1, description, absent, &mut self.out);
+        self.store.log(1, Logged::Created { description, absent }, &mut self.out);
         self.settle();
         match self.events.pop_front() {
             Some(StoreEvent::Done { ticket: 1, result }) => result,
@@ -482,7 +483,7 @@ fn objects_membership_stamps_and_decisions_outlive_a_restart_and_a_checkpoint() 
     let mut membership = Membership::first([DeviceId(1), DeviceId(2)]);
     membership.fence = FenceTable { below: Generation(4), also: [Generation(9)].into(), ..Default::default() };
     bench.store.adopt(2, membership.clone(), &mut bench.out);
-    bench.store.reserve_stamps(3, Clock(5000), &mut bench.out);
+    bench.store.log(3, Logged::StampsReserved(Clock(5000)), &mut bench.out);
     bench.settle();
     bench.events.clear();
     for sequence in 1..6 {
@@ -522,7 +523,7 @@ fn a_removed_objects_content_is_gone_when_it_is_made_again() {
     assert_eq!(bench.prepare(intent(2, vec![data(75, 10, 5)])), Ok(()));
     let description = *bench.store.object(OBJECT).expect("it is there");
     let room = bench.store.free_blocks();
-    bench.store.remove_object(2, OBJECT, &mut bench.out);
+    bench.store.log(2, Logged::Removed(OBJECT), &mut bench.out);
     bench.settle();
     assert_eq!(bench.store.free_blocks(), room + 112);
     assert_eq!(bench.counter("slots_mapped"), 0);

@@ -6,8 +6,8 @@ use braid_ordering::Ordering;
 
 /// Resizes an object to so many blocks.
 fn resize(bench: &mut Bench, blocks: u64) {
-    let (range, nothing) = (BlockRange::new(0, blocks), BlockRange::new(0, 0));
-    bench.store.resize_object(1, OBJECT, range, nothing, &mut bench.out);
+    let (range, absent) = (BlockRange::new(0, blocks), BlockRange::new(0, 0));
+    bench.store.log(1, Logged::Resized { object: OBJECT, range, absent }, &mut bench.out);
 }
 
 #[test]
@@ -15,13 +15,14 @@ fn a_growth_that_was_taken_back_is_replayed_over_a_snapshot_without_it() {
     let mut bench = Bench::with_object(160);
     let mut snapshots = 0;
     for round in 0..400 {
-        bench.store.reserve_stamps(1, Clock(1), &mut bench.out);
+        bench.store.log(1, Logged::StampsReserved(Clock(1)), &mut bench.out);
         bench.perform();
         // These records wait for the batch in flight. When it ends, a snapshot may begin.
         resize(&mut bench, 320);
         resize(&mut bench, 160);
         let other = ObjectId(100 + round);
-        bench.store.create_object(1, ObjectDescription::new(other, 160), 0, &mut bench.out);
+        let description = ObjectDescription::new(other, 160);
+        bench.store.log(1, Logged::Created { description, absent: 0 }, &mut bench.out);
         bench.run();
         if bench.counter("checkpoints") > snapshots {
             snapshots = bench.counter("checkpoints");
@@ -29,7 +30,7 @@ fn a_growth_that_was_taken_back_is_replayed_over_a_snapshot_without_it() {
             assert_eq!(again.store.objects(), bench.store.objects());
             again.store.audit();
         }
-        bench.store.remove_object(1, other, &mut bench.out);
+        bench.store.log(1, Logged::Removed(other), &mut bench.out);
         bench.run();
     }
     assert!(snapshots > 1, "{snapshots}");
@@ -38,7 +39,8 @@ fn a_growth_that_was_taken_back_is_replayed_over_a_snapshot_without_it() {
 #[test]
 fn a_checkpoint_can_end_however_many_calls_are_logged_meanwhile() {
     let mut bench = with_object();
-    bench.store.create_object(1, ObjectDescription::new(OBJECT, 1024), 0, &mut bench.out);
+    let description = ObjectDescription::new(OBJECT, 1024);
+    bench.store.log(1, Logged::Created { description, absent: 0 }, &mut bench.out);
     bench.settle();
     bench.disk.hold_writes_from = bench.disk.geometry().data_offset;
     let checkpoint = |bench: &Bench| !bench.disk.is_idle();
@@ -59,10 +61,11 @@ fn a_checkpoint_can_end_however_many_calls_are_logged_meanwhile() {
     }
     assert!(checkpoint(&bench), "blocks are being written to their slots");
     let mut tickets = 0..;
-    for act in [Store::flush, reorder] {
+    let reordered = Logged::Reordered { object: OBJECT, ordering: Ordering::ServerLock };
+    for change in [Logged::Nothing, reordered] {
         // The second kind is logged, and ends when the journal is full.
         for ticket in tickets.by_ref().take(5000) {
-            act(&mut bench.store, ticket, &mut bench.out);
+            bench.store.log(ticket, change.clone(), &mut bench.out);
             bench.run();
             if !bench.events.contains(&StoreEvent::Done { ticket, result: Ok(()) }) {
                 break;
@@ -83,8 +86,4 @@ fn a_checkpoint_can_end_however_many_calls_are_logged_meanwhile() {
         bench.events.clear();
         assert_eq!(bench.prepare(intent(2000, vec![data(3, 1, 3)])), Ok(()));
     }
-}
-
-fn reorder(store: &mut Store, ticket: u64, out: &mut Effects) {
-    store.set_ordering(ticket, OBJECT, Ordering::ServerLock, out);
 }

@@ -132,7 +132,7 @@ impl Run {
         let description = ObjectDescription { redundant, ..ObjectDescription::new(object, blocks) };
         let fits = blocks.next_multiple_of(16) <= self.bench.store.free_blocks();
         self.creating.insert(ticket, (description, if fits { Ok(()) } else { Err(Failure::NoSpace) }));
-        self.bench.store.create_object(ticket, description, 0, &mut self.bench.out);
+        self.bench.store.log(ticket, Logged::Created { description, absent: 0 }, &mut self.bench.out);
     }
 
     fn some_object(&mut self) -> Option<(ObjectId, u64)> {
