@@ -37,7 +37,7 @@ pub struct ArrayDescription {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub file_systems: Vec<FileSystemEntry>,
     /// The number of the last file system. Numbers are never reused.
-    #[serde(default, skip_serializing_if = "is_zero_u16")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub last_file_system: u16,
     /// Programs lock ranges, so that the lock servers are started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -137,12 +137,8 @@ fn default_lease() -> u64 {
     LEASE_MILLIS_DEFAULT
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-fn is_zero_u16(number: &u16) -> bool {
-    *number == 0
 }
 
 fn one() -> u16 {

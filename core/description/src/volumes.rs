@@ -1,5 +1,6 @@
 //! Entries of volumes, and the changes of them that are under way.
 
+use crate::array::is_default;
 use crate::unavailable::WhenUnavailable;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -31,10 +32,10 @@ pub struct VolumeEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<WhenUnavailable>,
     /// True for an attribute volume: it holds attributes of objects, and no blocks of users.
-    #[serde(default, alias = "mirror", skip_serializing_if = "is_false")]
+    #[serde(default, alias = "mirror", skip_serializing_if = "is_default")]
     pub attribute_volume: bool,
     /// The first block of its components within their objects.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub first_block: u64,
     /// The target of its migration, while one is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +63,7 @@ pub struct PlacementEntry {
     #[serde(default)]
     pub copied_to: u64,
     /// The revision after which the migration began: it names the migration. 0 for migrations that an older release has begun.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub begun: u64,
 }
 
@@ -180,12 +181,4 @@ fn is_originator(site: &str) -> bool {
 
 fn implied() -> String {
     "implied".to_string()
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
