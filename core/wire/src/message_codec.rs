@@ -1,16 +1,13 @@
 //! The encoding of each message: a struct is its fields in the order of their declaration; an enum is one byte for the variant, then the
 //! fields of that variant. The macros also make arbitrary values, for property tests.
 
-use crate::administration::*;
 use crate::any::{Any, Source};
 use crate::codec::{Reader, Wire, Writer};
 use crate::files::*;
 use crate::frame::{VERSION_OF_LEVELS, WireError};
 use crate::locking::*;
 use crate::message::*;
-use crate::monitoring::*;
 use crate::objects::*;
-use crate::ownership::*;
 use crate::rejection::*;
 use crate::shards::*;
 use braid_base::{
@@ -22,6 +19,60 @@ use braid_blocks::{Base, Column, Content, Linkage, ParityRows, Piece, Sending, S
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
 use std::collections::BTreeSet;
+
+/// Declares structs and enums with their encodings. A struct is its fields, in the order of their declaration; an enum is the byte behind the
+/// variant, then the fields of that variant.
+macro_rules! wire {
+    () => {};
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            $($(#[$field_meta:meta])* pub $field:ident: $type:ty),* $(,)?
+        }
+        $($rest:tt)*
+    ) => {
+        $(#[$meta])*
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: $type),*
+        }
+        const _: () = {
+            use $crate::any::{Any, Source};
+            use $crate::codec::{Reader, Wire, Writer};
+            use $crate::frame::WireError;
+            use $crate::message_codec::{wire_fields, wire_struct};
+            wire_struct!($name { $($field),* });
+        };
+        $crate::message_codec::wire! { $($rest)* }
+    };
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident {
+            $(
+                $(#[$variant_meta:meta])*
+                $variant:ident
+                    $({ $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? })?
+                    $(($inner:ident: $inner_type:ty))?
+                    = $byte:literal
+            ),* $(,)?
+        }
+        $($rest:tt)*
+    ) => {
+        $(#[$meta])*
+        pub enum $name {
+            $(
+                $(#[$variant_meta])*
+                $variant $({ $($(#[$field_meta])* $field: $type),* })? $(($inner_type))?
+            ),*
+        }
+        const _: () = {
+            use $crate::any::{Any, Source};
+            use $crate::codec::{Reader, Wire, Writer};
+            use $crate::frame::WireError;
+            $crate::message_codec::wire_enum!($name { $($byte => $variant $({ $($field),* })? $(($inner))?),* });
+        };
+        $crate::message_codec::wire! { $($rest)* }
+    };
+}
 
 /// The encoding of a struct: its fields. What is decoded must be sound.
 macro_rules! wire_fields {
@@ -110,6 +161,8 @@ macro_rules! wire_enum {
     };
 }
 
+pub(crate) use {wire, wire_enum, wire_fields, wire_struct};
+
 /// What the invented release of tests adds to each level: two versions differ in it.
 const INVENTED: u16 = 0x17;
 
@@ -163,26 +216,11 @@ wire_newtype!(
 );
 wire_struct!(Ownership { since, owner });
 wire_struct!(Linkage { first, last });
-wire_struct!(Orphan { transaction, stamp, participants });
-wire_struct!(ObjectDescription { object, first, blocks, ordering, redundant, atomicity });
-wire_struct!(Suspect { transaction, object, blocks });
 wire_struct!(Inspection { counters });
-wire_struct!(Answer { epoch, confirmed, reply });
-wire_struct!(LockRequest { host, start, dropped, command });
-wire_struct!(LockAnswer { start, reply });
 wire_struct!(LockExtent { position, range, mode });
-wire_struct!(LockPart { lock_id, extents });
-wire_struct!(LockName { host, lock_id });
-wire_struct!(LockSurvey { locks, next, is_recovered });
-wire_struct!(SurveyedLock { name, object, extents, all_extents, millis, behind });
-wire_struct!(MonitorRequest { epoch, command });
-wire_struct!(MonitorAnswer { membership, unavailable, reply });
 wire_struct!(Member { device, member_state, since });
-wire_struct!(HealingProgress { done, left, lost });
-wire_struct!(Partial { epoch, transaction, object, pieces });
 wire_struct!(Column { pieces, sends, parity });
 wire_struct!(ParityRows { blocks, base, from, own });
-wire_struct!(RecoveryThrottle { bytes_per_second, share, paused });
 
 wire_list! {
     u64, limits::COMMITS_PER_REQUEST_MAX;
@@ -214,325 +252,24 @@ wire_list! {
     FileAttributes, SHARD_PARTS_MAX;
 }
 
-wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer), 7 => Partial(partial), 8 => FileRequest(request), 9 => FileAnswer(answer), 10 => Shard(message) });
 wire_enum!(Want { 1 => Data, 2 => Allocation, 3 => Linkage, 4 => Salvage });
 wire_enum!(WriteMode { 1 => Intent, 2 => Immediate });
-wire_enum!(Outcome { 1 => Commit, 2 => Abort, 3 => Interrupted });
 wire_enum!(Atomicity { 1 => Implied, 2 => Consistent });
-wire_enum!(SuspectBlocks { 1 => Written(linkage), 2 => Announced(range) });
 wire_enum!(Ordering { 1 => Timestamp, 2 => None, 3 => ServerLock, 4 => CallbackLock, 5 => DeviceLock });
-wire_enum!(Step { 1 => Read, 2 => Prewrite, 3 => Write, 4 => Execute });
-wire_enum!(Progress { 1 => Waiting, 2 => Gathering { missing } });
 wire_enum!(Sent { 1 => Old, 2 => New, 3 => Change });
 wire_enum!(Base { 1 => Old, 2 => Zeros });
-wire_enum!(Vote { 1 => Prepared, 2 => Committed, 3 => NeverPrepared, 4 => TooFarAhead { clock } });
 wire_enum!(Rejection { 1 => Fenced, 2 => WrongEpoch { current }, 3 => TooManyHosts });
-wire_enum!(Managed {
-    1 => Done,
-    2 => Objects(objects),
-    3 => Inspected(inspection),
-    4 => Missed { extents, next },
-    5 => Extents { extents, next },
-});
-wire_enum!(Refusal {
-    1 => TooLate { seen },
-    2 => TooFarAhead { clock },
-    3 => NoPrewrite,
-    4 => Busy,
-    5 => LockTimeout,
-    6 => Suspect,
-});
-wire_enum!(Failure {
-    1 => NoSuchObject,
-    2 => ObjectExists,
-    3 => OutOfRange,
-    4 => NoSpace,
-    5 => Lost { block },
-    6 => Disk,
-    7 => WrongOrdering,
-    8 => Malformed,
-    9 => InUse,
-    10 => Busy,
-    11 => Absent,
-});
-wire_enum!(Task {
-    1 => CreateObject { object, first, blocks, ordering, redundant, atomicity, absent },
-    2 => RemoveObject { object },
-    3 => ListObjects,
-    4 => Flush,
-    // 5 fenced hosts, up to version 2.
-    6 => Inspect,
-    7 => SetOrdering { object, ordering },
-    8 => ListMissed { device, object, from },
-    9 => ListAbsent { object, from },
-    10 => ListAllocated { object, range },
-    11 => ResizeObject { object, range, absent },
-});
-wire_enum!(Command {
-    1 => Heartbeat,
-    2 => Read { transaction, stamp, object, ordering, extents, want },
-    3 => Prewrite { transaction, stamp, object, ordering, prewrites, reads },
-    4 => Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces },
-    5 => Decide { transaction, stamp, outcome },
-    6 => Resolve { transaction, stamp },
-    7 => Forget { transaction },
-    8 => Manage { ticket, task },
-    9 => Objects { sequence, abandoned, request },
-    10 => Await { ticket, object, name, seen, patience },
-    11 => Retract { transaction, stamp },
-    12 => Execute { transaction, stamp, object, ordering, participants, linkage, column },
-});
-wire_enum!(Reply {
-    1 => Heartbeat { orphans, suspects, busy },
-    2 => Data { transaction, waited, pieces },
-    3 => Accepted { transaction, waited },
-    4 => Written { transaction, waited },
-    5 => Refused { transaction, step, refusal },
-    6 => Failed { transaction, step, failure },
-    7 => Blocked { transaction },
-    8 => Decided { transaction, outcome },
-    9 => Vote { transaction, vote },
-    10 => Forgotten { transaction },
-    11 => Managed { ticket, result },
-    12 => Rejected { rejection },
-    13 => Objects { sequence, answer },
-    14 => Changed { ticket, value },
-    15 => Executing { transaction, progress },
-});
 
 wire_struct!(ObjectRequest { commands });
 wire_struct!(ObjectCommand { object, when, action, sets, sets_when, gets });
-wire_struct!(AttributeName { page, number });
-wire_struct!(SetAttribute { name, value });
-wire_struct!(CommandResult { action, values });
-wire_struct!(ObjectRefusal { command, failure });
-wire_enum!(When { 1 => Always, 2 => IfSwapped, 3 => IfNotSwapped });
-wire_enum!(Undefined { 1 => Matches, 2 => IsEmpty });
-wire_enum!(Action {
-    1 => Nothing,
-    2 => Create,
-    3 => Remove,
-    4 => Read { offset, length },
-    5 => Write { offset, data },
-    6 => Append { data },
-    7 => Truncate { length },
-    8 => Flush,
-    9 => Stat,
-    10 => CompareAndSwap { name, compare, swap, undefined, original },
-    11 => FetchAndAdd { name, add, original },
-    12 => ListAttributes { after, page, most },
-    13 => List { after, most },
-});
-wire_enum!(ActionResult {
-    1 => Skipped,
-    2 => Done,
-    3 => Created { object },
-    4 => Data { data },
-    5 => Appended { offset },
-    6 => Stat { length, incarnation },
-    7 => Compared { swapped, original },
-    8 => Added { original },
-    9 => Attributes { found, more },
-    10 => Objects { found, more },
-});
-wire_enum!(ObjectFailure {
-    1 => NoSuchObject,
-    2 => ObjectExists,
-    3 => NotANumber { length },
-    4 => Overflow,
-    5 => ValueTooLong { length },
-    6 => ReservedPage { page },
-    7 => TooLong,
-    8 => NoSpace,
-    9 => Lost,
-    10 => Busy,
-    11 => Malformed,
-    12 => NotTogether,
-    13 => CutsTooMuch,
-    14 => NotInAttributeVolume,
-    15 => NotAnAttributeVolume,
-    16 => NumberTooHigh,
-});
 
-wire_enum!(LockCommand {
-    1 => Heartbeat { sent },
-    2 => Lock { lock_id, object, extents, term },
-    3 => Unlock { lock_id },
-    4 => Yield { lock_ids },
-    6 => LockRange { lock_id, object, extents, width, ahead, over, patience },
-    7 => Shrink { rest, in_use },
-    8 => Survey { ticket, from, object, waiting },
-});
-wire_enum!(Patience { 1 => InTurn, 2 => ForHeld, 3 => Upgrade, 4 => Impatient });
-wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached }, 4 => HeldRange { start }, 5 => Lease });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
-wire_enum!(LockReply {
-    1 => Heartbeat { sent },
-    2 => Granted { lock_id, waited },
-    3 => Unlocked { lock_id },
-    4 => Revoke { lock_ids },
-    5 => Refused { lock_id, refusal },
-    6 => Rejected { rejection },
-    7 => GrantedRange { lock_id, extents, waited },
-    8 => Recall { wanted, asks },
-    9 => Surveyed { ticket, survey },
-    10 => RecallGroup { object, extents },
-});
-wire_enum!(MonitorCommand {
-    1 => Renew { sent, silent, disk, bad_slots, failing, undecided, stamps, knows },
-    2 => Fence { ticket, below, except, also },
-    3 => Resynchronised { device, since },
-    4 => Healing { device, progress },
-    5 => Administer { ticket, request },
-    6 => Ownership { ticket, file_system, request },
-});
-wire_enum!(MonitorReply {
-    1 => Lease { sent, length, throttle, stamps, level },
-    2 => Fenced { ticket },
-    3 => Changed,
-    4 => JoinRefused(why),
-    5 => Administered { ticket, result },
-    6 => Ownership { ticket, result },
-});
-wire_enum!(Administration {
-    1 => Fail { device },
-    2 => Readmit { device },
-    3 => Replace { device, disk, blocks, lose },
-    4 => AddSpare { disk, blocks },
-    5 => RemoveSpare { disk },
-    6 => RecoveryThrottle(throttle),
-    7 => AddDevice { device, disk },
-    8 => RemoveDevice { device },
-    9 => RaiseLevel { level },
-});
-wire_enum!(AdminError {
-    1 => NoSuchDevice,
-    2 => NeedsOthers { others },
-    3 => NothingGained,
-    4 => DiskInUse { device },
-    5 => TooSmall { blocks, needed },
-    6 => WouldLose { volume },
-    7 => TooManySpares,
-    8 => NoSuchSpare,
-    9 => TooManyChanges,
-    10 => DeviceExists { device },
-    11 => TooManyDevices,
-    12 => HoldsVolume { volume },
-    13 => LevelUnknown { devices, hosts, lock_servers },
-});
-wire_enum!(OwnershipRequest { 1 => Inquire, 2 => TakeOver { from }, 3 => Release { since } });
-wire_enum!(OwnershipRefused { 1 => Differs(present), 2 => Fenced, 3 => TooManyFileSystems });
-wire_enum!(JoinRefused { 1 => OtherDisk { expected }, 2 => Used { epoch } });
 wire_enum!(MemberState { 1 => In, 2 => Returning { recovery_coordinator }, 3 => Out });
-wire_enum!(LockRefusal { 1 => Timeout, 2 => Busy, 3 => Malformed });
 
 wire_struct!(FileAnswer { start, sequence, reply });
-wire_struct!(FileAttributes {
-    inode,
-    file_type,
-    mode,
-    owner,
-    links,
-    size,
-    blocks,
-    atime,
-    mtime,
-    ctime,
-    parent,
-    device
-});
-wire_struct!(Owner { uid, gid });
-wire_struct!(AttributeChange { mode, uid, gid, atime, mtime });
-wire_struct!(DirectoryEntry { cookie, inode, file_type, name });
-wire_struct!(FileExtent { at, blocks });
 wire_struct!(FileSystemStatus { blocks, free, allotted, inodes });
-wire_enum!(FileType { 1 => Regular, 2 => Directory, 3 => SymbolicLink, 4 => Special(special) });
-wire_enum!(SpecialType { 1 => Fifo, 2 => Socket, 3 => CharacterDevice, 4 => BlockDevice });
-wire_enum!(NewInode { 1 => Regular, 2 => Directory, 3 => SymbolicLink { target }, 4 => Special { special, device } });
-wire_enum!(NewTime { 1 => Now, 2 => At(time) });
-wire_enum!(FileCommand {
-    1 => Nothing,
-    2 => Lookup { parent, name },
-    3 => Stat { inode },
-    4 => ReadDirectory { inode, after, most },
-    5 => ReadLink { inode },
-    6 => Create { parent, name, node, exclusive, owner, mode },
-    7 => Link { inode, parent, name },
-    8 => Unlink { parent, name },
-    9 => RemoveDirectory { parent, name },
-    10 => Rename { parent, name, new_parent, new_name, no_replace },
-    11 => SetAttributes { inode, change },
-    12 => Truncate { inode, size },
-    13 => Map { inode, from, most },
-    14 => Reserve { blocks },
-    15 => Attach { inode, extents, size, mtime },
-    16 => GiveBack { runs },
-    17 => StatFileSystem,
-});
-wire_enum!(FileResult {
-    1 => Done,
-    2 => Attributes(attributes),
-    3 => Entries { entries, more },
-    4 => Target(target),
-    5 => Created { attributes, is_new },
-    6 => Removed(attributes),
-    7 => Renamed { moved, replaced },
-    8 => Truncated { attributes, is_done },
-    9 => Extents { extents, more, size },
-    10 => Reserved(runs),
-    11 => Attached { attributes, next },
-    12 => FileSystem(status),
-    13 => Opened(attributes),
-});
-wire_enum!(FileError {
-    1 => Stale,
-    2 => NoSuchName,
-    3 => Exists,
-    4 => NotADirectory,
-    5 => IsADirectory,
-    6 => NotAFile,
-    7 => NotALink,
-    8 => LinkToDirectory,
-    9 => NotEmpty,
-    10 => IntoItself,
-    11 => TooDeep,
-    12 => NameTooLong,
-    13 => InvalidName,
-    14 => TooManyLinks,
-    15 => TooLarge,
-    16 => NoSpace,
-    17 => DirectoryFull,
-    18 => NotAllotted,
-    19 => Lost,
-    20 => Busy,
-    21 => Malformed,
-    22 => Rejected(rejection),
-});
 
-wire_struct!(ShardMessage { from, body });
-wire_enum!(ShardBody {
-    1 => Commit { message },
-    2 => Read { start, number, question },
-    3 => ReadAnswer { start, number, reply },
-    4 => SpaceRequest { start, round, received, blocks },
-    5 => SpaceTransfer { start, round, number, runs },
-});
-wire_enum!(ShardQuestion { 1 => Inode { inode }, 2 => Name { parent, name }, 3 => Moves, 4 => Place { inode } });
-wire_enum!(ShardReply { 1 => Inode(attributes), 2 => Name(entry), 3 => Moves(moves) });
-wire_enum!(ShardPart {
-    1 => Make { inode, parent, node, owner, mode },
-    2 => GainName { inode },
-    3 => LoseName { inode },
-    4 => LoseDirectory { inode },
-    5 => Moved { inode, parent },
-    6 => Insert { parent, name, inode, file_type },
-    7 => Remove { parent, name, inode },
-    8 => Replace { parent, name, from, to, file_type },
-    9 => CountMove { moves },
-});
-wire_struct!(ShardParts { now, parts });
 wire_enum!(ShardFinding { 7 => Accepted { parts, inodes } });
-wire_struct!(CoordinatorParts { host, sequence, command, own, inodes });
 
 wire_fields!(Stamp { clock, host });
 // The highest sequence number is refused, so that there is a settled mark above every transaction and every request.

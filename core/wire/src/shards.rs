@@ -17,131 +17,134 @@
 //! [`ShardBody::Read`], and for free blocks by [`ShardBody::SpaceRequest`].
 
 use crate::files::{DirectoryEntry, FileAttributes, FileCommand, FileError, FileTime, FileType, NewInode, Owner};
+use crate::message_codec::wire;
 use braid_base::{BlockRange, Generation, InodeId, ShardId, TransactionId};
 use bytes::Bytes;
 
-/// A message from one metadata server of a file system to another. The servers repeat a message until it is answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShardMessage {
-    /// The shard of the sender.
-    pub from: ShardId,
-    pub body: ShardBody,
-}
+wire! {
+    /// A message from one metadata server of a file system to another. The servers repeat a message until it is answered.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ShardMessage {
+        /// The shard of the sender.
+        pub from: ShardId,
+        pub body: ShardBody,
+    }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShardBody {
-    /// A message of the commit protocol.
-    Commit {
-        message: Bytes,
-    },
-    Read {
-        /// The start of the sender, which the answer repeats.
-        start: Generation,
-        /// Identifies the question among those of this start.
-        number: u64,
-        question: ShardQuestion,
-    },
-    ReadAnswer {
-        start: Generation,
-        number: u64,
-        reply: Result<ShardReply, FileError>,
-    },
-    /// The sender needs free blocks.
-    SpaceRequest {
-        /// The start of the sender and its round of requests, which the answer repeats.
-        start: Generation,
-        round: u64,
-        /// The number of the last transfer of the receiver that the sender has received.
-        received: u64,
-        /// How many blocks it needs: 0 if it only asks for what it has not received.
-        blocks: u64,
-    },
-    /// Free blocks for the receiver.
-    SpaceTransfer {
-        start: Generation,
-        round: u64,
-        /// The number of the transfer.
-        number: u64,
-        /// Its blocks; none if the sender has nothing to give.
-        runs: Vec<BlockRange>,
-    },
-}
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum ShardBody {
+        /// A message of the commit protocol.
+        Commit {
+            message: Bytes,
+        } = 1,
+        Read {
+            /// The start of the sender, which the answer repeats.
+            start: Generation,
+            /// Identifies the question among those of this start.
+            number: u64,
+            question: ShardQuestion,
+        } = 2,
+        ReadAnswer {
+            start: Generation,
+            number: u64,
+            reply: Result<ShardReply, FileError>,
+        } = 3,
+        /// The sender needs free blocks.
+        SpaceRequest {
+            /// The start of the sender and its round of requests, which the answer repeats.
+            start: Generation,
+            round: u64,
+            /// The number of the last transfer of the receiver that the sender has received.
+            received: u64,
+            /// How many blocks it needs: 0 if it only asks for what it has not received.
+            blocks: u64,
+        } = 4,
+        /// Free blocks for the receiver.
+        SpaceTransfer {
+            start: Generation,
+            round: u64,
+            /// The number of the transfer.
+            number: u64,
+            /// Its blocks; none if the sender has nothing to give.
+            runs: Vec<BlockRange>,
+        } = 5,
+    }
 
-/// What a metadata server asks another one, besides what it wants done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShardQuestion {
-    /// The attributes of an inode.
-    Inode { inode: InodeId },
-    /// What a name refers to.
-    Name { parent: InodeId, name: Bytes },
-    /// How often directories were moved to other parents.
-    Moves,
-    /// The attributes of a directory, of which the parent counts.
-    Place { inode: InodeId },
-}
+    /// What a metadata server asks another one, besides what it wants done.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum ShardQuestion {
+        /// The attributes of an inode.
+        Inode { inode: InodeId } = 1,
+        /// What a name refers to.
+        Name { parent: InodeId, name: Bytes } = 2,
+        /// How often directories were moved to other parents.
+        Moves = 3,
+        /// The attributes of a directory, of which the parent counts.
+        Place { inode: InodeId } = 4,
+    }
 
-/// The answer to a question. What it says is durable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShardReply {
-    Inode(FileAttributes),
-    Name(Option<DirectoryEntry>),
-    Moves(u64),
-}
+    /// The answer to a question. What it says is durable.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum ShardReply {
+        Inode(attributes: FileAttributes) = 1,
+        Name(entry: Option<DirectoryEntry>) = 2,
+        Moves(moves: u64) = 3,
+    }
 
-/// What one shard does in an operation on several shards.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ShardPart {
-    /// Makes an inode, which has one name.
-    Make {
-        /// Its number; none until the shard has chosen one.
-        inode: Option<InodeId>,
-        parent: InodeId,
-        node: NewInode,
-        owner: Owner,
-        mode: u16,
-    },
-    /// An inode that is no directory gets one more name.
-    GainName { inode: InodeId },
-    /// An inode that is no directory loses a name.
-    LoseName { inode: InodeId },
-    /// An empty directory loses its name.
-    LoseDirectory { inode: InodeId },
-    /// The name of an inode was moved. A directory has this new parent.
-    Moved { inode: InodeId, parent: InodeId },
-    /// A directory gets an entry for a name that does not exist.
-    Insert {
-        parent: InodeId,
-        name: Bytes,
-        /// None: the inode that another part of the operation makes.
-        inode: Option<InodeId>,
-        file_type: FileType,
-    },
-    /// A directory loses an entry, which must refer to this inode.
-    Remove { parent: InodeId, name: Bytes, inode: InodeId },
-    /// An entry that must refer to the inode `from` refers to `to` instead.
-    Replace { parent: InodeId, name: Bytes, from: InodeId, to: InodeId, file_type: FileType },
-    /// A directory is moved to another parent. Nothing but this changes the number of moves, which must be this one.
-    CountMove { moves: u64 },
-}
+    /// What one shard does in an operation on several shards.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    pub enum ShardPart {
+        /// Makes an inode, which has one name.
+        Make {
+            /// Its number; none until the shard has chosen one.
+            inode: Option<InodeId>,
+            parent: InodeId,
+            node: NewInode,
+            owner: Owner,
+            mode: u16,
+        } = 1,
+        /// An inode that is no directory gets one more name.
+        GainName { inode: InodeId } = 2,
+        /// An inode that is no directory loses a name.
+        LoseName { inode: InodeId } = 3,
+        /// An empty directory loses its name.
+        LoseDirectory { inode: InodeId } = 4,
+        /// The name of an inode was moved. A directory has this new parent.
+        Moved { inode: InodeId, parent: InodeId } = 5,
+        /// A directory gets an entry for a name that does not exist.
+        Insert {
+            parent: InodeId,
+            name: Bytes,
+            /// None: the inode that another part of the operation makes.
+            inode: Option<InodeId>,
+            file_type: FileType,
+        } = 6,
+        /// A directory loses an entry, which must refer to this inode.
+        Remove { parent: InodeId, name: Bytes, inode: InodeId } = 7,
+        /// An entry that must refer to the inode `from` refers to `to` instead.
+        Replace { parent: InodeId, name: Bytes, from: InodeId, to: InodeId, file_type: FileType } = 8,
+        /// A directory is moved to another parent. Nothing but this changes the number of moves, which must be this one.
+        CountMove { moves: u64 } = 9,
+    }
 
-/// The parts of an operation that are of one shard.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ShardParts {
-    /// The time that the inodes get.
-    pub now: FileTime,
-    pub parts: Vec<ShardPart>,
-}
+    /// The parts of an operation that are of one shard.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    pub struct ShardParts {
+        /// The time that the inodes get.
+        pub now: FileTime,
+        pub parts: Vec<ShardPart>,
+    }
 
-/// What a coordinator commits itself, and for whom.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CoordinatorParts {
-    /// The request of the host.
-    pub host: Generation,
-    pub sequence: u64,
-    pub command: FileCommand,
-    pub own: ShardParts,
-    /// The inodes that these parts are about, in order, as they are afterwards.
-    pub inodes: Vec<FileAttributes>,
+    /// What a coordinator commits itself, and for whom.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    pub struct CoordinatorParts {
+        /// The request of the host.
+        pub host: Generation,
+        pub sequence: u64,
+        pub command: FileCommand,
+        pub own: ShardParts,
+        /// The inodes that these parts are about, in order, as they are afterwards.
+        pub inodes: Vec<FileAttributes>,
+    }
 }
 
 impl ShardPart {
