@@ -1,11 +1,10 @@
-//! Commands and programs that use structures on one device and are killed, as is the device.
+//! Commands that use structures on one device and are killed, as is the device.
 
-use crate::array::{Array, SMALL};
+use crate::array::{Array, text};
 use crate::data::seed;
 use crate::program::braid_bin;
 use crate::wait_until;
 use braid_base::Rng;
-use braid_client::{ArrayOptions, Object};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -22,8 +21,10 @@ pub const LEASE: Duration = Duration::from_secs(4);
 /// After a lease another process must get its turn, even on a busy machine.
 pub const PROGRESS_MAX: Duration = Duration::from_secs(60);
 
-/// An array, and the commands that work on the object 1:1.
+/// The commands that work on an object of an array.
 pub struct Scenario {
+    /// The object.
+    pub object: String,
     dir: PathBuf,
     /// Entries of commands when they begin and end, in order of time.
     log: PathBuf,
@@ -36,16 +37,14 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// A new array with the objects 1:1 and 1:2, and no command under way.
-    pub fn new() -> (Array, Scenario) {
-        let array = Array::of_processes(&SMALL);
-        array.braid(&["object", "create", "1:1"]).done();
-        array.braid(&["object", "create", "1:2"]).done();
-        let log = array.scratch().path("log");
+    /// With a new object, and no command under way.
+    pub fn new(array: &Array) -> Scenario {
+        let object = text(&array.braid(&["object", "create", &DEVICE.to_string()]).done().json()["object"]);
+        let log = array.scratch().path(&format!("log-{object}"));
         std::fs::write(&log, "").expect("a file can be written");
         let (ends, running, lost) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
         let (dir, rng) = (array.dir().to_path_buf(), Mutex::new(Rng::new(seed())));
-        (array, Scenario { dir, log, rng, ends, running, lost })
+        Scenario { object, dir, log, rng, ends, running, lost }
     }
 
     /// Runs `braid recipe …` in its own process group until it ends. Returns true if it succeeded; otherwise it was killed or has lost
@@ -76,12 +75,12 @@ impl Scenario {
         let _ = kill_process_group(Pid::from_raw(pid as i32).expect("it is a process"), Signal::KILL);
     }
 
-    /// Ends all commands and programs when the returned value is dropped, also if the test fails.
+    /// Ends all commands when the returned value is dropped, also if the test fails.
     pub fn until_dropped(&self) -> Ending<'_> {
         Ending(self)
     }
 
-    /// Tells all commands and programs to end.
+    /// Tells all commands to end.
     pub fn end(&self) {
         self.ends.store(true, Ordering::Relaxed);
     }
@@ -126,16 +125,9 @@ impl Scenario {
         std::thread::sleep(Duration::from_millis(chosen));
     }
 
-    /// False if all commands and programs should end.
+    /// False if all commands should end.
     pub fn going(&self) -> bool {
         !self.ends.load(Ordering::Relaxed)
-    }
-
-    /// The object, with a host of its own.
-    pub async fn object(&self, number: u64) -> Object {
-        let options = ArrayOptions::at(&self.dir).name("recipes");
-        let array = braid_client::Array::connect(options).await.expect("the array is up");
-        array.device(DEVICE as u16).object(number)
     }
 }
 
