@@ -10,6 +10,8 @@ WAIT_MAX = 30
 LIBC = ctypes.CDLL(None, use_errno=True)
 random_ = random.Random(SEED)
 OUT = os.memfd_create("out")
+# The file that stays open for writing on each mount.
+WRITERS = {}
 
 
 def whole(read):
@@ -163,7 +165,7 @@ class Reader:
 def change(model, mount):
     """Makes a random change, and returns its name and the model after it."""
     path = mount + "/model"
-    kind = random_.choice(["overwrite", "overwrite", "append", "append", "shorten", "lengthen", "rewrite"])
+    kind = random_.choice(["overwrite", "overwrite", "beyond", "append", "append", "shorten", "lengthen", "rewrite"])
     data = bytes([random_.randrange(1, 256)]) * random_.choice([1, 10, 4096, 5000, 70_000])
     if kind == "append" and len(model) + len(data) <= MAX:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -182,9 +184,13 @@ def change(model, mount):
         os.write(fd, data), os.close(fd)
         return kind, data
     at = random_.randrange(max(1, min(len(model), MAX - len(data)) + 1))
-    fd = os.open(path, os.O_RDWR)
-    os.pwrite(fd, data, at), os.close(fd)
-    return "overwrite", model[:at] + data + model[at + len(data):]
+    if kind == "beyond":
+        at = min(len(model) + random_.choice([1, 4096, 50_000]), MAX - len(data))
+    # Through a file that stays open, or one that is opened now.
+    kept = WRITERS.setdefault(mount, None) or os.open(path, os.O_RDWR)
+    os.pwrite(kept, data, at)
+    WRITERS[mount] = kept if random_.randrange(4) else os.close(kept)
+    return f"write at {at}", model[:at].ljust(at, b"\0") + data + model[at + len(data):]
 
 
 def compare():

@@ -4,7 +4,6 @@ mod attribute_volumes; // structures on an attribute volume, while a device is l
 mod bad_places; // disks that can't be written at some place
 mod bench; // `braid bench`: its metrics are correct, and it removes what it has created
 mod clocks; // a wall clock that is ahead and is then corrected; clocks that differ
-mod coherence; // every way of reading a file, on two mounts, against a model, and while another mount writes
 mod console; // the commands in README and pages
 mod crashes; // `kill -9` of devices, servers, and all processes
 mod damage; // blocks that are damaged
@@ -30,9 +29,7 @@ mod nodes; // nodes that are killed or suspended, whose port is taken, or whose 
 mod objects; // objects and attributes, from the shell and from programs; devices that are killed meanwhile
 mod orderings; // changes of a volume's ordering under load; lock servers that are killed
 mod parity_sites; // parity that devices compute: its site changes under load while devices are killed; maps of writes
-mod ping_pong; // bytes of a file that programs lock in a circle, on one mount and on two
 mod prelude; // the imports that most of these tests share
-mod random_operations; // random operations on a file through two mounts, compared with one in memory
 mod range_locks; // locks of ranges on several hosts, while holders and lock servers die
 mod rebuilding; // a rebuild under load, while its host, another device and all processes are killed
 mod recipes; // queues, lists and directories, while their device and the processes that change them are killed

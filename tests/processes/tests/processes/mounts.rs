@@ -3,9 +3,8 @@
 
 use crate::prelude::*;
 use rustix::process::{Pid, kill_process};
-use std::fs::{OpenOptions, Permissions};
+use std::fs::OpenOptions;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::process::CommandExt;
 
 pub const NAME: &str = "home";
 /// How long the array may take to recover from the death of a process.
@@ -75,10 +74,6 @@ impl Mounts {
         self.directories.iter().map(is_listed).collect()
     }
 
-    fn server(&self) -> Option<u32> {
-        self.server_of(0)
-    }
-
     /// The process that serves a shard.
     pub fn server_of(&self, shard: usize) -> Option<u32> {
         self.array.metadata_server(NAME, shard)
@@ -88,7 +83,7 @@ impl Mounts {
     pub fn servers_and_devices(&self) -> Vec<u32> {
         let status = self.array.status();
         let devices = items(&status["devices"]).iter();
-        let server = self.server().expect("it serves");
+        let server = self.server_of(0).expect("it serves");
         devices.map(pid_of).chain([server]).collect()
     }
 
@@ -137,39 +132,6 @@ pub fn open(path: &Path) -> File {
 
 pub fn errno(error: &std::io::Error) -> Option<Errno> {
     Errno::from_io_error(error)
-}
-
-#[test]
-fn appends_of_two_mounts_never_interleave() {
-    const RECORD_MAX: u64 = (1 << 20) - 4096;
-    let Some(mounts) = Mounts::new() else { return };
-    let rounds = if soak() { 400 } else { 40 };
-    std::thread::scope(|scope| {
-        for writer in 0..4_u8 {
-            let path = mounts.path(usize::from(writer % 2), "log");
-            scope.spawn(move || {
-                let mut log = append(&path);
-                let mut rng = Rng::new(u64::from(writer));
-                for round in 0..rounds {
-                    // The longest write that the kernel passes on as one wherever its memory begins, and others.
-                    let length = if round == 0 { RECORD_MAX } else { 16 + rng.below(40_000) };
-                    let mut record = vec![b'a' + writer; length as usize];
-                    record[..8].copy_from_slice(&length.to_le_bytes());
-                    assert_eq!(log.write(&record).expect("there is space"), record.len());
-                }
-            });
-        }
-    });
-    let log = fs::read(mounts.path(0, "log")).expect("it exists");
-    let (mut rest, mut records) = (&log[..], 0);
-    while !rest.is_empty() {
-        let length = u64::from_le_bytes(rest[..8].try_into().expect("eight bytes")) as usize;
-        let (record, after) = rest.split_at_checked(length).expect("a record is whole");
-        assert!(record[8..].iter().all(|byte| *byte == record[8]), "a record is not interrupted");
-        (rest, records) = (after, records + 1);
-    }
-    assert_eq!(records, 4 * rounds);
-    mounts.end();
 }
 
 /// The content of files, by their paths.
@@ -246,20 +208,13 @@ fn compare(mounts: &Mounts, kept: &Kept) {
 }
 
 #[test]
-fn programs_go_on_when_the_metadata_server_is_killed() {
-    if let Some(mounts) = Mounts::new() {
-        servers_are_killed(mounts, 1);
-    }
-}
-
-#[test]
-fn programs_go_on_when_one_of_two_metadata_servers_is_killed() {
-    // The short form of this is the test of the library, in `shards`.
-    if !soak() {
-        return;
-    }
-    if let Some(mounts) = Mounts::on_two_servers() {
-        servers_are_killed(mounts, 2);
+fn programs_go_on_when_a_metadata_server_is_killed() {
+    // The short form of this with two servers is the test of the library, in `shards`.
+    let pair = soak().then(|| (Mounts::on_two_servers(), 2));
+    for (mounts, shards) in [(Mounts::new(), 1)].into_iter().chain(pair) {
+        if let Some(mounts) = mounts {
+            servers_are_killed(mounts, shards);
+        }
     }
 }
 
@@ -290,49 +245,17 @@ fn servers_are_killed(mounts: Mounts, shards: usize) {
 }
 
 #[test]
-fn no_user_gets_the_privileges_of_another_owner() {
-    let Some(mounts) = Mounts::new() else { return };
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can be another user");
-        return mounts.end();
-    }
-    let mode = |path: &Path| fs::metadata(path).expect("it exists").mode() & 0o7777;
-    let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is set");
-    let (program, elsewhere) = (mounts.path(0, "program"), mounts.path(1, "program"));
-    fs::write(&program, "content").expect("it is written");
-    for (before, after) in [(0o6777, 0o777), (0o6767, 0o2767)] {
-        set_mode(&program, before);
-        // The file is reached through its descriptor: the folders above are the test's own.
-        let file = OpenOptions::new().append(true).open(&program).expect("it can be opened");
-        let nobody = Command::new("/bin/sh").args(["-c", "echo more"]).uid(65534).gid(65534).stdout(file).status();
-        assert!(nobody.expect("there is a shell").success());
-        assert_eq!(mode(&elsewhere), after, "{before:o}");
-    }
-    assert_eq!(fs::read(&elsewhere).expect("it can be read"), b"contentmore\nmore\n");
-    // Copies belong to whoever makes them.
-    set_mode(&program, 0o6755);
-    let local = mounts.array.scratch().path("copy");
-    mounts.array.braid(&["fs", "cp", &format!("{NAME}:/program"), path_text(&local)]).done();
-    assert_eq!(mode(&local), 0o755);
-    set_mode(&local, 0o4711);
-    mounts.array.braid(&["fs", "cp", path_text(&local), &format!("{NAME}:/second")]).done();
-    assert_eq!(mode(&mounts.path(0, "second")), 0o711);
+fn other_mounts_go_on_when_one_is_killed_alone_or_with_the_metadata_server_or_suspended() {
+    let Some(mut mounts) = Mounts::new() else { return };
+    others_go_on(&mut mounts, false);
+    (0..4).for_each(|writer| fs::remove_dir_all(mounts.path(0, &format!("of-{writer}"))).expect("it is removed"));
+    others_go_on(&mut mounts, true);
+    a_mount_that_was_suspended_is_fenced_and_goes_on(&mounts);
     mounts.end();
 }
 
-#[test]
-fn other_mounts_go_on_when_one_is_killed() {
-    others_go_on(false, MOUNT_PAUSE_MAX);
-}
-
-#[test]
-fn other_mounts_go_on_when_one_is_killed_with_the_metadata_server() {
-    others_go_on(true, BOTH_PAUSE_MAX);
-}
-
 /// Kills a mount, and perhaps the metadata server, while the other mount is in use.
-fn others_go_on(kills_server: bool, most: Duration) {
-    let Some(mut mounts) = Mounts::new() else { return };
+fn others_go_on(mounts: &mut Mounts, kills_server: bool) {
     // The mount has locks on a file that the other one wants.
     let (wanted, other) = (mounts.path(0, "wanted"), mounts.path(1, "wanted"));
     let mut file = open(&wanted);
@@ -342,7 +265,7 @@ fn others_go_on(kills_server: bool, most: Duration) {
     let (kept, pause, waited) = std::thread::scope(|scope| {
         let writers = Writers::start(scope, &mounts.directories[1..], &done, &acknowledged);
         wait_until("work under way", RECOVERY, || acknowledged.load(Ordering::Relaxed) > 20);
-        let server = mounts.server().expect("it is served");
+        let server = mounts.server_of(0).expect("it is served");
         signal(mounts.pids[0], Signal::KILL);
         if kills_server {
             signal(server, Signal::KILL);
@@ -358,21 +281,27 @@ fn others_go_on(kills_server: bool, most: Duration) {
         let (kept, pause) = writers.join();
         (kept, pause, waited)
     });
-    println!("the lock of the dead mount was released after {waited:?}; the longest pause of others was {pause:?}");
+    println!(
+        "with the server {kills_server}: the lock of the dead mount was released after {waited:?}; the longest pause of others was {pause:?}"
+    );
     // An array of tests has leases of a second.
-    let most = if soak() { most } else { Duration::from_secs(15) };
+    let most = match (soak(), kills_server) {
+        (false, _) => Duration::from_secs(15),
+        (true, false) => MOUNT_PAUSE_MAX,
+        (true, true) => BOTH_PAUSE_MAX,
+    };
     assert!(waited.max(pause) < most, "{waited:?}, {pause:?}");
     assert_eq!(fs::read_to_string(&other).expect("it exists"), "Acknowledged");
     assert_eq!(errno(&file.write_all(b"x").expect_err("its mount is dead")), Some(Errno::NOTCONN));
     drop(file);
     mounts.mount(0);
-    compare(&mounts, &kept);
-    mounts.end();
+    compare(mounts, &kept);
 }
 
-#[test]
-fn a_mount_that_was_suspended_is_fenced_and_goes_on() {
-    let Some(mounts) = Mounts::new() else { return };
+fn a_mount_that_was_suspended_is_fenced_and_goes_on(mounts: &Mounts) {
+    let is_named = |event: &Value| text(&event["text"]).contains(mounts.directory(0));
+    let told = |kind: &str| mounts.array.events(kind).into_iter().filter(is_named).count();
+    let before = ["host-fenced", "mount-replaced"].map(|kind| (kind, told(kind)));
     let (path, other) = (mounts.path(0, "file"), mounts.path(1, "file"));
     let mut file = open(&path);
     file.write_all(b"old").expect("it is written");
@@ -407,10 +336,7 @@ fn a_mount_that_was_suspended_is_fenced_and_goes_on() {
     let mut content = String::new();
     open(&other).read_to_string(&mut content).expect("it can be read");
     assert_eq!(content, "now");
-    for kind in ["host-fenced", "mount-replaced"] {
-        let is_named = |event: &Value| text(&event["text"]).contains(mounts.directory(0));
-        wait_until(kind, RECOVERY, || mounts.array.events(kind).iter().any(is_named));
+    for (kind, before) in before {
+        wait_until(kind, RECOVERY, || told(kind) > before);
     }
-    drop(again);
-    mounts.end();
 }
