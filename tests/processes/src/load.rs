@@ -140,21 +140,27 @@ impl Load {
     /// Waits until more operations have been completed.
     #[track_caller]
     pub fn go_on(&self) {
-        self.await_more(|done| done.operations);
+        self.await_more(|done| vec![done.operations]);
     }
 
     /// Waits until more operations have been completed through one server.
     #[track_caller]
     pub fn go_on_through(&self, host: usize) {
-        self.await_more(|done| done.through[host]);
+        self.go_on_through_each(&[host]);
+    }
+
+    /// Waits until more operations have been completed through each of these servers.
+    #[track_caller]
+    pub fn go_on_through_each(&self, hosts: &[usize]) {
+        self.await_more(|done| hosts.iter().map(|host| done.through[*host]).collect());
     }
 
     #[track_caller]
-    fn await_more(&self, count: impl Fn(&Done) -> u64) {
+    fn await_more(&self, counts: impl Fn(&Done) -> Vec<u64>) {
         self.shared.awaited.fetch_add(1, Ordering::Relaxed);
         let mut done = self.shared.done();
-        let (wished, begun) = (count(&done) + SOME, Instant::now());
-        while count(&done) < wished {
+        let (before, begun) = (counts(&done), Instant::now());
+        while counts(&done).iter().zip(&before).any(|(now, before)| *now < before + SOME) {
             assert!(done.ended < self.plan.workers, "the writers have ended: their messages are above");
             assert!(begun.elapsed() < PROGRESS_LIMIT, "{SOME} operations took longer than {PROGRESS_LIMIT:?}");
             let waited = self.shared.progress.wait_timeout(done, Duration::from_secs(1));
@@ -310,12 +316,6 @@ impl Plan {
 }
 
 impl Record {
-    /// Verifies the content through each of these servers.
-    #[track_caller]
-    pub fn verify_through(&mut self, uris: &[&str]) {
-        uris.iter().for_each(|uri| self.verify(uri));
-    }
-
     /// Reads every cell through `uri`, and checks that it contains the acknowledged version, or a later one that was sent.
     #[track_caller]
     pub fn verify(&mut self, uri: &str) {

@@ -5,21 +5,19 @@ mod bad_places; // disks that can't be written at some place
 mod bench; // `braid bench`: its metrics are correct, and it removes what it has created
 mod clocks; // a wall clock that is ahead and is then corrected; clocks that differ
 mod console; // the commands in README and pages
-mod crashes; // `kill -9` of devices, servers, and all processes
 mod damage; // blocks that are damaged
 mod devices; // disks that are replaced by an operator or by spares
-mod failures; // parts of the array are killed or suspended; what `status` shows
+mod failures; // parts of the array, or all of it, are killed or suspended; what `status` shows
 mod files; // files of the library, on two mounts; metadata servers and mounts that are killed
 mod files_model; // what the kernel does in a folder of this machine
 mod growth; // volumes and file systems that grow while they are used
 mod holds; // locks, tickets and leaders, while their device and their holders are killed
 mod hostile; // hostile peers at every socket of an array, while clients work
-mod hosts; // several servers that write the same stripes, or the same blocks, concurrently
+mod hosts; // several servers that write the same stripes, or the same blocks, concurrently; clients that reconnect; hosts that end
 mod json; // the keys of JSON output are those of docs/json.md
 mod kept_arrays; // arrays of earlier builds
 mod killed_changes; // changes of the ordering and migrations that are killed at random moments under load
 mod killed_programs; // programs on a mount that are killed, wait or get errors while the array is unavailable
-mod leaving; // graceful disconnect of hosts
 mod library; // the client library: its examples, its deadlines, futures that are dropped
 mod links; // a device whose link to the others is cut and restored
 mod metadata_histories; // the history of operations on names through two mounts, while a metadata server is killed
@@ -33,7 +31,6 @@ mod prelude; // the imports that most of these tests share
 mod range_locks; // locks of ranges on several hosts, while holders and lock servers die
 mod rebuilding; // a rebuild under load, while its host, another device and all processes are killed
 mod recipes; // queues, lists and directories, while their device and the processes that change them are killed
-mod reconnects; // clients that reconnect while a device is suspended
 mod recording; // recordings of a device and a host, and their replay
 mod shards; // file systems with several metadata servers, one of which is killed under load
 mod stuck_mounts; // a mount that answers, and does not give back a lock

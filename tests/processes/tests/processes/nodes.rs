@@ -46,10 +46,9 @@ fn writers_at_other_nodes_go_on_while_a_node_is_killed_or_suspended() {
         let load = Load::running(plan);
         let victim = pid(&array.status(), node);
         signal(victim, how);
-        for other in (0..5).filter(|other| *other != node) {
-            load.go_on_through(other);
-        }
-        for other in (0..5).filter(|other| *other != node) {
+        let others = Vec::from_iter((0..5).filter(|other| *other != node));
+        load.go_on_through_each(&others);
+        for other in others {
             let pause = load.take_longest_through(other);
             assert!(pause <= PAUSE_MAX, "node {node} {how:?}: a writer at node {other} paused for {pause:?}");
         }
@@ -63,27 +62,16 @@ fn writers_at_other_nodes_go_on_while_a_node_is_killed_or_suspended() {
             assert_eq!(at(&status, node), uris[node], "a node keeps its port");
         }
         let mut record = load.stop();
-        record.verify_through(&[&uris[node], &uris[4 - node]]);
+        [node, 4 - node].iter().for_each(|node| record.verify(&uris[*node]));
     }
     array.assert_sound("vol0");
     let kills = faults.iter().filter(|(_, how)| *how == Signal::KILL).count();
     assert_eq!(array.events("daemon-crashed").len(), kills, "a crash of a node is one event");
 }
 
-#[test]
-fn a_node_that_others_ask_to_end_is_started_again() {
-    let array = up(1);
-    for how in [Signal::TERM, Signal::INT] {
-        let before = pid(&array.status(), 0);
-        signal(before, how);
-        await_whole(&array, before);
-        array.assert_reads(0, &[0; 4096]);
-    }
-}
-
 /// While a node is down, another program may take its port: devices of the node, and clients elsewhere, don't depend on that.
 #[test]
-fn devices_of_a_node_do_not_wait_for_its_port() {
+fn a_node_that_ends_is_started_again_and_its_devices_do_not_wait_for_its_port() {
     let array = up(1);
     let (_host, other) = array.host();
     let status = array.status();
@@ -105,6 +93,13 @@ fn devices_of_a_node_do_not_wait_for_its_port() {
     await_whole(&array, before);
     wait_until("the node serves at its port", LIMIT, || array.status()["nodes"][0]["down"].is_null());
     load.assert_kept(&array, &[&other, &array.nbd()]);
+    // A node that others ask to end is started again.
+    for how in [Signal::TERM, Signal::INT] {
+        let before = pid(&array.status(), 0);
+        signal(before, how);
+        await_whole(&array, before);
+    }
+    array.assert_sound("vol0");
 }
 
 /// A file system that takes no writes, as if its disk hung, until this is dropped.
