@@ -7,16 +7,14 @@
 //! | deaf | sends heartbeats and large reads, and reads no answer |
 //! | greedy | sends hundreds of large reads at once, and reads nothing of the answers, or a byte a second |
 //! | impostor | speaks in the names of nodes that are connected, and of the monitor |
-//! | garbage | sends random bytes, also with a valid header and checksum |
 //! | locker | asks a lock server for locks of as many extents as fit into a message |
 //! | clients | NBD clients that do nothing, read no replies or a byte a second of them, or do not finish a write |
 //!
-//! Nothing in it changes data: a host that is allowed to connect may do that, until hosts are authenticated.
+//! Frames that are wrong are left to `real/shell/tests` and `sim/hostile`. Nothing in it changes data: a host that is allowed to connect may do that, until hosts are authenticated.
 
 use crate::array::{Array, number, text};
-use crate::data::noise;
 use braid_base::{
-    ArrayId, BlockRange, Clock, DeviceId, Epoch, Generation, Level, LockServerId, NodeId, ObjectId, Rng, Stamp, Time,
+    ArrayId, BlockRange, Clock, DeviceId, Epoch, Generation, Level, LockServerId, NodeId, ObjectId, Stamp, Time,
     TransactionId,
 };
 use braid_blocks::{Content, Piece, Want};
@@ -301,7 +299,7 @@ impl Target {
             keep(path.clone(), 64, self.unfinished(to), |_| Bytes::new()),
         ];
         if self.full.is_none() {
-            behaviours.extend([self.impostors(to, path.clone()), self.garbage(to, path.clone())]);
+            behaviours.push(self.impostors(to, path.clone()));
         }
         match to {
             NodeId::Device(_) => {
@@ -440,28 +438,6 @@ impl Target {
         keep(path, 8, claims, move |_| again.heartbeat(again.host, to))
     }
 
-    fn garbage(&self, to: NodeId, path: Socket) -> Behaviour {
-        let (target, mut rng) = (self.clone(), Rng::new(number_of(to)));
-        let mut bytes = move |index: usize| {
-            let mut frame = target.heartbeat(Generation(STRANGERS + 100), to).to_vec();
-            match index % 4 {
-                0 => noise(rng.below(u64::MAX), 10_000),
-                1 => {
-                    // One byte is wrong.
-                    let at = rng.below(frame.len() as u64) as usize;
-                    frame[at] ^= 1 << rng.below(8);
-                    frame
-                }
-                2 => {
-                    frame[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
-                    frame
-                }
-                _ => [&frame[..40], &noise(rng.below(u64::MAX), 500)].concat(),
-            }
-        };
-        keep(path, 8, move |index| bytes(index).into(), |_| Bytes::new())
-    }
-
     fn lockers(&self, to: NodeId, path: Socket) -> Behaviour {
         let (target, mut lock_id) = (self.clone(), 0);
         let locks = move |index: usize| {
@@ -481,13 +457,6 @@ impl Target {
         };
         let first = self.clone();
         keep(path, 8, move |index| first.heartbeat(Generation(STRANGERS + index as u32), to), locks)
-    }
-}
-
-fn number_of(node: NodeId) -> u64 {
-    match node {
-        NodeId::Device(id) => id.0.into(),
-        _ => 1000,
     }
 }
 

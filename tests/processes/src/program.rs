@@ -110,15 +110,6 @@ impl Outcome {
         assert!(!message.is_empty(), "an error says what is wrong: {self}");
         format!("{message}\n{}", hint.as_str().unwrap_or_default())
     }
-
-    /// As [`Outcome::refused`], with each of these words in the message or the hint.
-    #[track_caller]
-    pub fn refused_naming(&self, status: i32, code: &str, words: &[&str]) {
-        let said = self.refused(status, code);
-        for word in words {
-            assert!(said.contains(word), "it does not say '{word}': {self}");
-        }
-    }
 }
 
 impl std::fmt::Display for Outcome {

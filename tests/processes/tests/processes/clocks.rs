@@ -80,7 +80,7 @@ fn goes_on_at_once(array: &Array, what: &str) {
 }
 
 #[test]
-fn an_array_goes_on_at_once_when_the_clock_was_an_hour_ahead_and_is_set_right() {
+fn an_array_goes_on_at_once_when_the_clock_was_an_hour_ahead_and_is_set_right_and_the_doctor_finds_one_that_differs() {
     let clock = WallClock::new();
     let mut array = Array::small();
     array.down();
@@ -108,13 +108,9 @@ fn an_array_goes_on_at_once_when_the_clock_was_an_hour_ahead_and_is_set_right() 
     clock.start(&mut array);
     goes_on_at_once(&array, "after `down` and `up`");
     array.braid(&["volume", "check", "vol0"]).done();
-}
 
-#[test]
-fn the_doctor_finds_a_clock_that_differs() {
-    let array = Array::small();
+    // A clock that differs is found. It is the doctor's clock here; the difference is the same.
     let clock = WallClock::new();
-    // It is the doctor's clock here; the difference is the same.
     clock.set_ahead(8);
     let bin = braid_bin();
     let arguments = [path_text(&bin), "doctor", "--json", "--array", path_text(array.dir())];

@@ -2,7 +2,7 @@
 //! are killed.
 
 use super::files_model::{Facts, Model};
-use super::shards::{Kill, NAME, RECOVERY, acknowledged_changes_survive, array_with, list, mount};
+use super::shards::{NAME, RECOVERY, list, mount};
 use crate::prelude::*;
 use braid_client::{FileType, Files, FilesError, LockKind, Metadata, OpenOptions};
 
@@ -232,12 +232,7 @@ fn programs_on_two_mounts_use_the_same_files_concurrently() {
 }
 
 #[test]
-fn acknowledged_changes_of_files_survive_a_kill_of_the_metadata_server() {
-    acknowledged_changes_survive(array_with(&[]), 1, &vec![Kill::Server(0); if soak() { 10 } else { 2 }]);
-}
-
-#[test]
-fn the_blocks_of_a_mount_that_is_killed_come_back() {
+fn the_blocks_of_a_mount_that_is_killed_or_suspended_for_too_long_come_back_and_it_is_fenced_for_good() {
     let array = array();
     let files = mount(&array);
     wait(files.write("/first", vec![1; 1 << 20])).expect("there is space");
@@ -263,14 +258,9 @@ fn the_blocks_of_a_mount_that_is_killed_come_back() {
             assert!(begun.elapsed() < RECOVERY, "{:?}, not {before:?}", space().await);
             std::thread::sleep(Duration::from_millis(50));
         }
-        files.close().await;
     });
-}
 
-#[test]
-fn a_mount_that_was_suspended_for_too_long_is_fenced_for_good() {
-    let array = array();
-    let files = mount(&array);
+    // A mount that was suspended for too long is fenced for good.
     let before = wait(files.space()).expect("the server answers").reserved;
     let mut command = array.command(&["fs", "cp", "/dev/stdin", "home:/copy", "--json"]);
     let mut copy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -291,5 +281,13 @@ fn a_mount_that_was_suspended_for_too_long_is_fenced_for_good() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("\"fenced\""), "{said}");
     assert_eq!(wait(files.read("/copy")).expect("it exists"), "ours", "nothing of it was written after that");
-    wait(files.close());
+    wait(async {
+        files.close().await;
+        // The volumes of a file system are not for programs.
+        let library = braid_client::Array::connect(ArrayOptions::at(array.dir())).await.expect("the array is up");
+        for name in ["home.data", "home.meta"] {
+            assert!(matches!(library.volume(name).await, Err(Error::Array(_))), "{name}");
+        }
+        library.close().await;
+    });
 }

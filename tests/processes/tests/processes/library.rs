@@ -55,20 +55,6 @@ fn a_program_administers_an_array_through_the_library() {
     assert_eq!(braid(&["status", "--array", &dir]).status, Some(3), "nothing runs");
 }
 
-#[test]
-fn volumes_of_a_file_system_can_not_be_opened() {
-    let array = Array::up(&["--size", "256MiB", "--volume", "vol0:32MiB", "--fs", "home"]);
-    for name in ["home.data", "home.meta"] {
-        let opened = wait(async {
-            let client = Client::connect(ArrayOptions::at(array.dir())).await?;
-            let opened = client.volume(name).await;
-            client.close().await;
-            opened
-        });
-        assert!(matches!(opened, Err(Error::Array(_))), "{opened:?}");
-    }
-}
-
 /// Cargo puts the examples beside the folder of the tests, when it builds the workspace's tests.
 pub fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a program knows its file");
@@ -85,11 +71,11 @@ const COUNT: AttributeName = AttributeName::new(1, 1);
 const OTHER: AttributeName = AttributeName::new(1, 2);
 
 #[test]
-fn calls_end_with_a_typed_error_within_their_deadline() {
+fn calls_end_with_a_typed_error_within_their_deadline_and_those_that_are_dropped_happen_once_or_not_at_all() {
     let array = Array::of_processes(&SMALL);
     let pid = array.device_pid(1);
     wait(async {
-        let library = connect(array.dir()).await;
+        let library = Client::connect(ArrayOptions::at(array.dir()).name("library")).await.expect("the array is up");
         let object = library.device(1).create().await.expect("the device serves");
         // Each step is quick, but not all together: the deadline covers all steps.
         let short = object.within(SECOND / 3);
@@ -108,6 +94,7 @@ fn calls_end_with_a_typed_error_within_their_deadline() {
         object.set(OTHER, "x").await.expect("the device serves again");
         let count = object.get(COUNT).await.expect("it serves").as_i64();
         assert!(matches!(count, None | Some(0) | Some(1)), "what timed out has happened once or not: {count:?}");
+        futures_are_dropped(&array, &library).await;
         library.close().await;
 
         // Another process holds the lock of the array's folder.
@@ -125,38 +112,32 @@ async fn times_out<T>(deadline: Duration, call: impl Future<Output = Result<T, E
     assert!(took >= deadline * 9 / 10 && took < deadline + LATE_MAX, "it took {took:?} of {deadline:?}");
 }
 
-const ROUNDS: u32 = 200;
-
-#[test]
-fn a_request_of_a_dropped_future_happens_once_or_not_at_all() {
-    let array = Array::of_processes(&SMALL);
-    wait(async {
-        let library = connect(array.dir()).await;
-        let object = library.device(1).create().await.expect("the device serves");
-        for round in 0..ROUNDS {
-            let ask = object.request().fetch_and_add(AttributeName::new(2, round), 1).append("x").send();
-            abandon(ask, Duration::from_micros(u64::from(round % 8) * 200));
-            if round == ROUNDS / 2 {
-                // Requests under way are resent when the device is back.
-                array.kill_device(1);
-            }
-            object.fetch_and_add(COUNT, 1).await.expect("a waiting call is answered");
+/// A request of a dropped future happens once or not at all.
+async fn futures_are_dropped(array: &Array, library: &Client) {
+    const ROUNDS: u32 = 200;
+    let object = library.device(1).create().await.expect("the device serves");
+    for round in 0..ROUNDS {
+        let ask = object.request().fetch_and_add(AttributeName::new(2, round), 1).append("x").send();
+        abandon(ask, Duration::from_micros(u64::from(round % 8) * 200));
+        if round == ROUNDS / 2 {
+            // Requests under way are resent when the device is back.
+            array.kill_device(1);
         }
-        // Earlier requests have been executed by now, or are in transit; this host's next request is behind them.
-        object.within(10 * SECOND).set(OTHER, "x").await.expect("the array continues");
-        let mut done = 0;
-        for (name, _) in object.attributes(Some(2)).await.expect("the device serves") {
-            assert_eq!(object.get(name).await.expect("it exists").as_i64(), Some(1), "{name:?}: once");
-            done += 1;
-        }
-        let appended = object.stat().await.expect("it exists").length;
-        println!("{done} of {ROUNDS} have happened");
-        assert_eq!(appended, done, "each of them wholly");
-        assert!(done > 0, "some were asked in time");
-        let counted = object.get(COUNT).await.expect("it exists").as_i64();
-        assert_eq!(counted, Some(i64::from(ROUNDS)), "other operations are not affected");
-        library.close().await;
-    });
+        object.fetch_and_add(COUNT, 1).await.expect("a waiting call is answered");
+    }
+    // Earlier requests have been executed by now, or are in transit; this host's next request is behind them.
+    object.within(10 * SECOND).set(OTHER, "x").await.expect("the array continues");
+    let mut done = 0;
+    for (name, _) in object.attributes(Some(2)).await.expect("the device serves") {
+        assert_eq!(object.get(name).await.expect("it exists").as_i64(), Some(1), "{name:?}: once");
+        done += 1;
+    }
+    let appended = object.stat().await.expect("it exists").length;
+    println!("{done} of {ROUNDS} have happened");
+    assert_eq!(appended, done, "each of them wholly");
+    assert!(done > 0, "some were asked in time");
+    let counted = object.get(COUNT).await.expect("it exists").as_i64();
+    assert_eq!(counted, Some(i64::from(ROUNDS)), "other operations are not affected");
 }
 
 /// Polls a call for a while, and drops it.
@@ -166,8 +147,4 @@ fn abandon(call: impl Future, after: Duration) {
     if call.as_mut().poll(&mut context).is_pending() {
         std::thread::sleep(after);
     }
-}
-
-async fn connect(dir: &Path) -> Client {
-    Client::connect(ArrayOptions::at(dir).name("library")).await.expect("the array is up")
 }

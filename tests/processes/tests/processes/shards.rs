@@ -14,14 +14,9 @@ const LONG_PAUSE_MAX: Duration = Duration::from_secs(9);
 
 /// An array whose file system has two shards, and in which no inode is in the shard of its name.
 fn array() -> Array {
-    array_with(&["--servers", "2", "--placement", "spread"])
-}
-
-/// An array with a file system that is created with these arguments.
-pub fn array_with(arguments: &[&str]) -> Array {
     let up = if soak() { Array::patient_up } else { Array::up };
     let array = up(&["--size", "512MiB", "--volume", "vol0:1MiB"]);
-    array.braid(&[&["fs", "create", NAME, "--size", "256MiB"], arguments].concat()).done();
+    array.braid(&["fs", "create", NAME, "--size", "256MiB", "--servers", "2", "--placement", "spread"]).done();
     array
 }
 
@@ -152,7 +147,7 @@ impl Program {
 
 /// What is killed.
 #[derive(Clone, Copy, Debug)]
-pub enum Kill {
+enum Kill {
     Server(usize),
     Servers,
     /// As when the machine of a server fails.
@@ -190,11 +185,7 @@ impl Kill {
 fn acknowledged_changes_survive_kills_of_two_metadata_servers() {
     let of_all = [Kill::Server(0), Kill::Server(1), Kill::Servers, Kill::ServerWithDevice(0), Kill::Everything];
     let kills = if soak() { of_all.repeat(3) } else { vec![Kill::Server(0), Kill::Servers] };
-    acknowledged_changes_survive(array(), 2, &kills);
-}
-
-/// Kills servers of a file system with so many shards under load.
-pub fn acknowledged_changes_survive(mut array: Array, shards: usize, kills: &[Kill]) {
+    let mut array = array();
     let mounts = [mount(&array), mount(&array)];
     for directory in ["/left", "/right"] {
         wait(mounts[0].create_dir(directory)).expect("it is new");
@@ -214,7 +205,7 @@ pub fn acknowledged_changes_survive(mut array: Array, shards: usize, kills: &[Ki
             let files = mounts[writer % 2].clone();
             running.push(scope.spawn(move || program.run(&files, writer)));
         }
-        for kill in kills.iter().copied() {
+        for kill in kills {
             all_go_on("work under way");
             longest();
             let killed = Instant::now();
@@ -232,7 +223,7 @@ pub fn acknowledged_changes_survive(mut array: Array, shards: usize, kills: &[Ki
             println!("{kill:?}: a pause of {pause:.1?} (limit {:?}) after a restart of {restart:.1?}", kill.limit());
             assert!(!soak() || pause < kill.limit(), "{kill:?}: {pause:?}");
             wait_until("all shards served", RECOVERY, || {
-                (0..shards).all(|shard| array.metadata_server(NAME, shard).is_some())
+                (0..2).all(|shard| array.metadata_server(NAME, shard).is_some())
             });
             array.await_all_in();
         }
@@ -262,7 +253,7 @@ pub fn acknowledged_changes_survive(mut array: Array, shards: usize, kills: &[Ki
 }
 
 #[test]
-fn a_check_waits_for_operations_under_way() {
+fn a_check_waits_for_operations_under_way_and_a_server_that_is_started_by_hand_is_found() {
     let array = array();
     let (files, programs) = (mount(&array), <[Program; 4]>::default());
     for directory in ["/left", "/right"] {
@@ -281,22 +272,16 @@ fn a_check_waits_for_operations_under_way() {
         }
         programs.iter().for_each(|program| program.is_done.store(true, Ordering::Relaxed));
     });
-    wait(files.close());
-}
 
-#[test]
-fn a_server_of_a_shard_that_is_started_by_hand_is_found_at_its_address() {
-    let array = array();
-    let files = mount(&array);
-    wait(files.create_dir("/a")).expect("it works");
-    array.braid(&["mds", NAME]).refused_naming(2, "no-shard", &["braid mds home --shard 1"]);
+    // A server of a shard that is started by hand is found at its address.
+    assert!(array.braid(&["mds", NAME]).refused(2, "no-shard").contains("braid mds home --shard 1"));
     array.braid(&["mds", NAME, "--shard", "2"]).refused(3, "no-such-shard");
     let before = array.metadata_server(NAME, 1).expect("it is served");
     let other = array.daemon("mds", &["mds", NAME, "--shard", "1", "--listen", "127.0.0.1:0"]);
     wait_until("the end of the one before", RECOVERY, || has_ended_within(before, Duration::ZERO));
     wait(async {
         for number in 0..20 {
-            files.create_file(format!("/a/{number}")).await.expect("it goes on after a pause");
+            files.create_file(format!("/left/more-{number}")).await.expect("it goes on after a pause");
         }
         files.close().await;
     });

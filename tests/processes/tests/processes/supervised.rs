@@ -10,8 +10,9 @@ const TICKS: &str = r#"setsid sh -c 'trap "" TERM; while :; do echo tick >> $LOG
 const TICKS_ABANDONED: &str = r#"sh -c 'setsid sh -c "while :; do echo tick >> $LOG; sleep 0.02; done" &'; sleep 60"#;
 
 #[test]
-fn processes_started_by_a_command_end_with_it() {
-    let array = array();
+fn a_command_and_all_that_it_has_started_end_however_it_or_its_supervisor_ends() {
+    let array = Array::small();
+    array.braid(&["object", "create", "1:1"]).done();
     for (script, terminal) in [(TICKS, false), (TICKS_ABANDONED, false), (TICKS, true)] {
         for (how, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::KILL, 128 + 9)] {
             let what = format!("{script}, on a terminal: {terminal}, after {how:?}");
@@ -27,11 +28,15 @@ fn processes_started_by_a_command_end_with_it() {
             assert_eq!(left_of(&log), [0; 0], "{what}");
         }
     }
-}
 
-#[test]
-fn a_command_ends_when_its_supervisor_is_killed() {
-    let array = array();
+    // An interrupt from the terminal. Background processes of a shell ignore interrupts.
+    let mut running = Running::start(&array, "while :; do echo tick >> $LOG; sleep 0.02; done & wait", true);
+    running.goes_on();
+    running.child.stdin.as_mut().expect("standard input is a pipe").write_all(b"\x03").expect("the terminal is open");
+    let (log, status) = running.ended();
+    assert_eq!((status, left_of(&log)), (130, Vec::new()), "after an interrupt from the terminal");
+
+    // The supervisor is killed.
     let running = Running::start(&array, "while :; do echo tick >> $LOG; sleep 0.02; done", false);
     running.goes_on();
     assert!(left_of(&running.log).len() >= 2, "it is seen where it is");
@@ -41,25 +46,6 @@ fn a_command_ends_when_its_supervisor_is_killed() {
     wait_until("the system ends the command", SOON, || left_of(&log).is_empty());
     let shown = array.braid(&["recipe", "lock", "show", "1:1", "9.1"]).done().json();
     assert_eq!(shown["mode"], "exclusive", "therefore the lock is not released: {shown}");
-}
-
-#[test]
-fn an_interrupt_from_the_terminal_ends_what_the_command_has_in_the_background() {
-    let array = array();
-    // Background processes of a shell ignore interrupts.
-    let script = "while :; do echo tick >> $LOG; sleep 0.02; done & wait";
-    let mut running = Running::start(&array, script, true);
-    running.goes_on();
-    running.child.stdin.as_mut().expect("standard input is a pipe").write_all(b"\x03").expect("the terminal is open");
-    let (log, status) = running.ended();
-    assert_eq!(status, 130);
-    assert_eq!(left_of(&log), [0; 0]);
-}
-
-fn array() -> Array {
-    let array = Array::small();
-    array.braid(&["object", "create", "1:1"]).done();
-    array
 }
 
 /// A script that runs under a lock with a short lease.
