@@ -1,7 +1,14 @@
 //! The pages in `transcripts`: commands do what the pages contain, and say so.
 
 use crate::prelude::*;
+use braid_processes::each;
 use braid_processes::transcript::{folder, sections};
+use std::sync::{MutexGuard, TryLockError};
+
+/// Sections of a page that are run at once, if they find a place: otherwise the longest page would be the last one to end, alone.
+const AT_ONCE: usize = 3;
+/// A place for each section that runs, of whatever page: as many as tests run at once.
+static PLACES: [Mutex<()>; 6] = [const { Mutex::new(()) }; 6];
 
 macro_rules! pages {
     ($($page:ident)*) => {
@@ -17,10 +24,25 @@ pages! {
 
 fn run_page(name: &str) {
     let page = fs::read_to_string(folder().join(name).with_extension("md")).expect("a page can be read");
-    for section in sections(name, &page) {
+    each(&sections(name, &page), AT_ONCE, |section| {
+        let _place = place();
         let begun = Instant::now();
         section.run();
         println!("{}: {:.1?}", section.name, begun.elapsed());
+    });
+}
+
+/// Waits for a free place. A section that fails frees its own, too.
+fn place() -> MutexGuard<'static, ()> {
+    loop {
+        for place in &PLACES {
+            match place.try_lock() {
+                Ok(place) => return place,
+                Err(TryLockError::Poisoned(place)) => return place.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
