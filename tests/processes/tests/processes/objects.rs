@@ -8,7 +8,6 @@ use braid_client::{ObjectId, Value, now};
 
 /// Values and answers of a device are in memory, and it restarts soon: requests do not wait for long.
 const PROGRESS_MAX: Duration = Duration::from_secs(30);
-
 const ADDED: AttributeName = AttributeName::new(1, 1);
 const SWAPPED: AttributeName = AttributeName::new(1, 2);
 const LOCK: AttributeName = AttributeName::new(1, 0);
