@@ -10,6 +10,7 @@
 //!
 //! A value is JSON with a schema, as in an array's folder; more or other fields are refused. Lists are in the order of their keys.
 
+use crate::record_disk::copies_of;
 use braid_base::{DiskId, Generation};
 use braid_description::{
     ArrayDescription, DeviceEntry, DiskEntry, FileSystemEntry, SCHEMA, VolumeEntry, parse, parse_disk,
@@ -188,10 +189,31 @@ impl Content {
         changes.extend([0, 1].map(|copy| Change { key: Key::Record(copy), value: Some(Bytes::new()) }));
         fit(&changes).map(|()| changes)
     }
+
+    /// What puts this content, and this disk of a monitor, in the place of all keys that there are: the changes of as few transactions as
+    /// possible, in their order.
+    pub fn replacing(&self, keys: &Keys, disk: &[u8]) -> Result<VecDeque<Vec<Change>>, EntryError> {
+        let removed = |key: &String| key.parse().map(|key| (key, Change { key, value: None }));
+        let mut changes = keys.keys().map(removed).collect::<Result<BTreeMap<_, _>, _>>()?;
+        let leases =
+            self.leases.iter().map(|(host, lease)| lease_change(*host, lease)).collect::<Result<Vec<_>, _>>()?;
+        let made = all_changes(None, &self.description, self.last)?.into_iter().chain(leases).chain(copies_of(disk));
+        changes.extend(made.map(|change| (change.key, change)));
+        Ok(divide(changes))
+    }
 }
 
 /// What is written when this description follows that one, with this last generation.
 pub fn changes(
+    before: Option<&ArrayDescription>,
+    next: &ArrayDescription,
+    last: Generation,
+) -> Result<Vec<Change>, EntryError> {
+    let changes = all_changes(before, next, last)?;
+    fit(&changes).map(|()| changes)
+}
+
+fn all_changes(
     before: Option<&ArrayDescription>,
     next: &ArrayDescription,
     last: Generation,
@@ -201,7 +223,7 @@ pub fn changes(
     add(&mut changes, before.map(|before| &before.volumes), &next.volumes, volume_key)?;
     add(&mut changes, before.map(|before| &before.file_systems), &next.file_systems, file_system_key)?;
     add(&mut changes, before.map(|before| &before.spares), &next.spares, spare_key)?;
-    fit(&changes).map(|()| changes)
+    Ok(changes)
 }
 
 /// What is written of the description when none of its lists changes.

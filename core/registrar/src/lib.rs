@@ -39,5 +39,6 @@ mod requests;
 
 pub use entries::{Change, Content, EntryError, Key, Keys, LeaseEntry, changes};
 pub use messages::{Found, Input, Outgoing, ReadId};
+pub use record_disk::image;
 pub use registrar::Registrar;
 pub use requests::{HostLease, Outcome, REPORT_BYTES_MAX, ROLE_BYTES_MAX, Refused, Reply, Request, RequestId};

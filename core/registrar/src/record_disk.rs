@@ -115,8 +115,14 @@ fn packed(copy: &[u8]) -> Bytes {
     [&body[..length], end].concat().into()
 }
 
+/// What puts the copies on a disk with this content into the registry.
+pub(crate) fn copies_of(disk: &[u8]) -> impl Iterator<Item = Change> {
+    let copies = disk.chunks(COPY_BYTES).zip([0, 1].map(Key::Record));
+    copies.map(|(copy, key)| Change { key, value: Some(packed(copy)) })
+}
+
 /// The content of a disk with the copies that these keys have.
-fn image(keys: &Keys) -> Bytes {
+pub fn image(keys: &Keys) -> Bytes {
     let mut disk = vec![0; DISK_BYTES as usize];
     for (place, key) in disk.chunks_mut(COPY_BYTES).zip([0, 1].map(Key::Record)) {
         let copy = match keys.get(&key.to_string()) {

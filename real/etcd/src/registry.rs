@@ -55,9 +55,7 @@ impl Registry {
 
     /// Makes `head`, and the keys of an array with this content, whose monitor has recorded nothing. False if there is a `head` already.
     pub async fn create(&self, head: &Head, content: &Content) -> Result<bool, RegistryError> {
-        let changes = content.changes()?;
-        let nothing = Compare { target: Compare::CREATED, key: self.key("head"), compared: Some(Compared::Created(0)) };
-        Ok(self.transact(nothing, head, &changes).await?.succeeded)
+        Ok(self.replace(None, head, &content.changes()?).await? == Swapped::Done)
     }
 
     pub async fn head(&self) -> Result<Option<Head>, RegistryError> {
@@ -81,8 +79,21 @@ impl Registry {
 
     /// If `head` is `expected`, makes it `head` and makes the changes, in one transaction.
     pub async fn swap(&self, expected: &Head, head: &Head, changes: &[Change]) -> Result<Swapped, RegistryError> {
-        let value = Some(Compared::Value(head_value::encode(expected)));
-        let same = Compare { target: Compare::VALUE, key: self.key("head"), compared: value };
+        self.replace(Some(expected), head, changes).await
+    }
+
+    /// The same; with none, if there is no `head`.
+    pub async fn replace(
+        &self,
+        expected: Option<&Head>,
+        head: &Head,
+        changes: &[Change],
+    ) -> Result<Swapped, RegistryError> {
+        let (target, compared) = match expected {
+            None => (Compare::CREATED, Compared::Created(0)),
+            Some(expected) => (Compare::VALUE, Compared::Value(head_value::encode(expected))),
+        };
+        let same = Compare { target, key: self.key("head"), compared: Some(compared) };
         let answer = self.transact(same, head, changes).await?;
         if answer.succeeded {
             return Ok(Swapped::Done);
