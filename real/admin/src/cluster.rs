@@ -5,15 +5,18 @@ use crate::array_creation::{CreateOptions, check_name, device_entries};
 use crate::copies;
 use crate::device_file;
 use crate::failure::Failure;
-use braid_base::DeviceId;
+use crate::state_from_devices;
+use braid_base::{ArrayId, DeviceId, Generation};
 use braid_control::{
-    ArrayDescription, CLUSTER_SCHEMA, Cluster, ClusterFile, ControlError, ControlPlane, DeviceEntry, MachineEntry,
-    new_array_id, shell_word,
+    ArrayDescription, CLUSTER_SCHEMA, Cluster, ClusterFile, ControlError, ControlPlane, DeviceEntry, HostEntry,
+    LocalFolder, MachineEntry, Moment, Supervision, new_array_id, shell_word,
 };
 use braid_layout::RaidLevel;
 use braid_leader_client::http::{self, CLUSTER};
+use braid_registrar::{Content, LeaseEntry};
 use braid_store::StoreConfig;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The first port of a machine, unless another one is named.
@@ -22,6 +25,8 @@ pub const PORT: u16 = 7400;
 pub const DEVICES: u16 = 2;
 /// How long a machine that is to be joined may take to answer.
 const JOIN_WAIT: Duration = Duration::from_secs(10);
+/// What `array.json` is called when its array has become one of several machines.
+const MOVED: &str = "array.adopted.json";
 /// The wait before it is looked again whether other machines have made their devices' files, or a monitor leads.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -45,13 +50,7 @@ pub struct NewCluster {
 impl NewCluster {
     /// The file of this machine, and the description of the array. Nothing is made.
     pub fn plan(self) -> Result<(ClusterFile, ArrayDescription), Failure> {
-        let NewCluster { machine, machines, witnesses, etcd, insecure_network, devices, asked } = self;
-        let count = machines.len() as u16;
-        let of = |witness| move |machine| (witness, machine);
-        let all: Vec<_> = machines.into_iter().map(of(false)).chain(witnesses.into_iter().map(of(true))).collect();
-        for (_, (name, ..)) in &all {
-            check_name(name)?;
-        }
+        let (count, devices, asked) = (self.machines.len() as u16, self.devices, self.asked.clone());
         let layout = asked.layout.or(match count {
             0 | 1 => None,
             2 => Some(RaidLevel::Raid1 { copies: 2 }),
@@ -63,27 +62,115 @@ impl NewCluster {
         }
         let devices = devices.checked_mul(count).ok_or_else(|| Failure::usage("bad-devices", "too many devices"))?;
         let creation = CreateOptions { devices: Some(devices), layout, ..asked }.creation()?;
+        let file = self.file(new_array_id(), creation.lease_millis)?;
+        let mut entries = device_entries(&creation);
+        for (entry, (name, machine)) in entries.iter_mut().zip(file.storing().cycle()) {
+            entry.domain.clone_from(name);
+            entry.address = Some(machine.device(DeviceId(entry.id)));
+        }
+        let description = ArrayDescription::new(file.array, entries, creation);
+        description.check().map_err(|reason| Failure::usage("bad-machines", reason))?;
+        Ok((file, description))
+    }
+
+    /// The file of this machine.
+    fn file(self, array: ArrayId, lease_millis: u64) -> Result<ClusterFile, Failure> {
+        let NewCluster { machine, machines, witnesses, etcd, insecure_network, .. } = self;
+        let of = |witness| move |machine| (witness, machine);
+        let all: Vec<_> = machines.into_iter().map(of(false)).chain(witnesses.into_iter().map(of(true))).collect();
+        for (_, (name, ..)) in &all {
+            check_name(name)?;
+        }
         let named = all.len();
         let machines: BTreeMap<_, _> = all
             .into_iter()
             .zip(1..)
             .map(|((witness, (name, host, port)), candidate)| (name, MachineEntry { candidate, host, port, witness }))
             .collect();
-        let (array, lease_millis) = (new_array_id(), creation.lease_millis);
         let file =
             ClusterFile { schema: CLUSTER_SCHEMA, array, machine, machines, etcd, lease_millis, insecure_network };
         file.check().map_err(|reason| Failure::usage("bad-machines", reason))?;
         if file.machines.len() < named {
             return Err(Failure::usage("bad-machines", "a machine is named twice"));
         }
-        let mut entries = device_entries(&creation);
-        for (entry, (name, machine)) in entries.iter_mut().zip(file.storing().cycle()) {
-            entry.domain.clone_from(name);
-            entry.address = Some(machine.device(DeviceId(entry.id)));
+        Ok(file)
+    }
+}
+
+/// An array of one machine that is to be one of several. It is not started meanwhile.
+pub struct Adoption {
+    supervision: Supervision,
+    folder: LocalFolder,
+    pub file: ClusterFile,
+    /// What etcd is to have.
+    pub content: Content,
+    /// The disk of its monitor.
+    pub disk: Vec<u8>,
+}
+
+impl Adoption {
+    /// That of the array in this folder. Nothing is changed.
+    pub async fn plan(dir: &Path, new: &NewCluster) -> Result<Adoption, Failure> {
+        let control = ControlPlane::at(dir);
+        let (folder, moved) = (control.local().clone(), control.local().dir().join(MOVED));
+        if control.cluster().is_some() {
+            let message = format!("{} is a folder of a machine of an array on several already", dir.display());
+            return Err(Failure::failed("array-exists", message));
         }
-        let description = ArrayDescription::new(array, entries, creation);
-        description.check().map_err(|reason| Failure::usage("bad-machines", reason))?;
-        Ok((file, description))
+        let array = folder.dir().join("array.json");
+        if moved.exists() && !array.exists() {
+            // An adoption was interrupted just before its end.
+            std::fs::rename(&moved, &array)?;
+        }
+        // Without an array, no folder is made.
+        control.describe().await?;
+        let supervision = folder.supervise()?;
+        let mut description = control.describe().await?;
+        state_from_devices::obstacles(&folder, &description).into_iter().next().map_or(Ok(()), Err)?;
+        let refused = |code: &str, message: &str, hint: &str| Err(Failure::failed(code, message).hint(hint));
+        if !description.spares.is_empty() {
+            return refused(
+                "has-spares",
+                "an array on several machines has no spares yet",
+                "remove them first: `braid device list`",
+            );
+        }
+        if !description.populated || description.devices.iter().any(|entry| entry.address.is_some()) {
+            return refused(
+                "not-adoptable",
+                "the array was never up, or others run its devices",
+                "start it once with `braid up`",
+            );
+        }
+        let hosts = control.leases().hosts(Moment::now(), description.leases().lease()).await?;
+        if let Some(host) = hosts.iter().find(|host| host.live) {
+            let message = format!("host {} ({}) still uses the array", host.generation.0, host.role);
+            return refused("host-in-use", &message, "end it, and try again");
+        }
+        let file = new.clone().file(description.array, description.creation.lease_millis)?;
+        for entry in &mut description.devices {
+            entry.domain.clone_from(&file.machine);
+            entry.address = Some(file.own().device(DeviceId(entry.id)));
+        }
+        description.revision += 1;
+        let last = folder.known_generation()?.unwrap_or_default();
+        let lease = |host: &HostEntry| {
+            let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
+            LeaseEntry { role: host.role.clone(), nonce, is_over: host.is_over, is_asked_to_end: false }
+        };
+        let leases = hosts.iter().map(|host| (host.generation, lease(host))).collect();
+        let content = Content { leases, ..Content::new(description, Generation(last)) };
+        let disk = folder.monitor_state()?.unwrap_or_default();
+        Ok(Adoption { supervision, folder, file, content, disk })
+    }
+
+    /// Makes the folder that of a machine, when etcd has the array. Returns the file that was `array.json`.
+    pub fn finish(self) -> Result<(ClusterFile, PathBuf), Failure> {
+        let moved = self.folder.dir().join(MOVED);
+        std::fs::rename(self.folder.dir().join("array.json"), &moved)?;
+        Cluster::create(&self.folder, &self.file)?;
+        drop(self.supervision);
+        Ok((self.file, moved))
     }
 }
 
@@ -116,7 +203,9 @@ pub async fn join(control: &ControlPlane, address: &str, machine: &str) -> Resul
 pub async fn open(control: &ControlPlane) -> Result<ArrayDescription, Failure> {
     let description = described(control).await?;
     copies::require_newest(control.local(), &description).map_err(|failure| {
-        failure.hint("etcd has gone back to an earlier state: bring back its newer data, and start all agents again")
+        failure.hint(
+            "etcd has gone back to an earlier state: bring back its newer data; or end all agents, and see `braid cluster recover --help`",
+        )
     })?;
     if control
         .cluster()

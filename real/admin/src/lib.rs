@@ -27,6 +27,7 @@
 //! | [`doctor`] | checks of an array, and what to do about their findings |
 //! | [`array_creation`] | the parameters of an array's creation, and how later arguments differ from them |
 //! | [`cluster`] | an array on several machines: a new one, another machine, the files of its devices |
+//! | [`cluster_recovery`] | backups of what etcd has of an array, and its recovery from them and from devices |
 //! | [`first_start`] | the first start of an array, with its initial volumes and file system |
 //! | [`volumes`] | creating and deleting volumes with their components |
 //! | [`file_system_operations`] | operations on file systems |
@@ -51,6 +52,7 @@
 pub mod array;
 pub mod array_creation;
 pub mod cluster;
+pub mod cluster_recovery;
 pub mod copies;
 pub mod device_condition;
 pub mod device_file;

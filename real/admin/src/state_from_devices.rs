@@ -8,7 +8,7 @@ use crate::cluster;
 use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
 use crate::failure::{EXCHANGED, Failure};
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, MemberState, Membership};
 use braid_control::{
     ArrayDescription, ControlError, DeviceEntry, LocalFolder, MonitorEntry, require_kinds, shell_word,
 };
@@ -28,7 +28,7 @@ use std::time::Duration;
 const GENERATION_MARGIN: u32 = 1 << 20;
 
 /// Revisions, and numbers of volumes, that are skipped after a description was recreated from a copy.
-const NUMBERS_LEFT_OUT: u64 = 1 << 20;
+pub(crate) const NUMBERS_LEFT_OUT: u64 = 1 << 20;
 
 /// What was read from a disk.
 pub struct DiskFacts {
@@ -252,7 +252,8 @@ pub fn plan(
         without,
         hosts_below: Generation(last_generation.saturating_add(1)),
     };
-    let record = recover(&evidence).map_err(|refused| explain(&refused, &devices, folder))?;
+    let command = format!("braid monitor recover --array {}", folder.dir().display());
+    let record = recover(&evidence).map_err(|refused| explain(&refused, &devices, &command))?;
     Ok(Plan { record, last_generation, restores_generations: known_generation.is_none(), devices })
 }
 
@@ -314,13 +315,21 @@ pub fn description_from(folder: &LocalFolder, files: &[PathBuf]) -> Result<Array
 
 /// Refuses a description from a copy if the devices hold other volumes than it describes: then it is older than a change.
 pub fn require_current(description: &ArrayDescription, plan: &Plan) -> Result<(), Failure> {
-    let membership = plan.record.membership();
+    let views = plan.devices.iter().filter_map(|facts| Some((facts.id, &facts.facts.as_ref().ok()?.view)));
+    require_views(description, description.revision - NUMBERS_LEFT_OUT, plan.record.membership(), views)
+}
+
+/// The same for devices of which this was read. `revision`: that of the copy.
+pub(crate) fn require_views<'a>(
+    description: &ArrayDescription,
+    revision: u64,
+    membership: &Membership,
+    views: impl Iterator<Item = (DeviceId, &'a JournalView)>,
+) -> Result<(), Failure> {
     let is_in =
         |device: DeviceId| membership.member(device).is_some_and(|member| member.member_state == MemberState::In);
-    for facts in plan.devices.iter().filter(|facts| is_in(facts.id)) {
-        let Ok(there) = &facts.facts else { continue };
-        if let Some(what) = difference(description, facts.id, &there.view)? {
-            let revision = description.revision - NUMBERS_LEFT_OUT;
+    for (device, view) in views.filter(|(device, _)| is_in(*device)) {
+        if let Some(what) = difference(description, device, view)? {
             let message = format!("the newest copy of array.json (revision {revision}) is outdated: {what}");
             return Err(Failure::data_lost("copy-outdated", message)
                 .hint("restore array.json itself, or name a device's file that has a newer copy"));
@@ -353,7 +362,7 @@ fn difference(description: &ArrayDescription, device: DeviceId, view: &JournalVi
 
 /// The epochs once reported by devices, as far as known: older states of the monitor, its last report, and copies on devices contain only
 /// epochs that were reported.
-fn lived_by(
+pub(crate) fn lived_by(
     folder: &LocalFolder,
     shown: Option<&MonitorEntry>,
     description: &ArrayDescription,
@@ -380,9 +389,8 @@ fn lived_by(
 }
 
 /// The failure if there is no plan, with what the operator can do.
-fn explain(refused: &RecoveryRefused, devices: &[DeviceFacts], folder: &LocalFolder) -> Failure {
+pub(crate) fn explain(refused: &RecoveryRefused, devices: &[DeviceFacts], command: &str) -> Failure {
     let message = refused.to_string();
-    let command = format!("braid monitor recover --array {}", folder.dir().display());
     match refused {
         RecoveryRefused::Missing { devices: missing } => {
             let why = |device: &DeviceId| {

@@ -3,39 +3,88 @@
 use crate::membership_events::MembershipEvents;
 use crate::monitord::report_of;
 use crate::published_metrics::{Awaited, Server, metrics_of};
+use braid_admin::cluster_recovery::{Found, head};
 use braid_admin::failure::Failure;
 use braid_base::limits::Settings;
 use braid_base::{Epoch, Generation, Now};
 use braid_control::{ArrayDescription, ClusterFile, ControlPlane, Event, Leases, MonitorSays, Origin};
-use braid_etcd::Registry;
+use braid_etcd::{Registry, RegistryError, Swapped};
 use braid_leader::{Candidate, CandidateError, CandidateState, Place, Shown};
+use braid_leadership::times::SILENCE;
 use braid_leadership::{CandidateId, Head};
-use braid_membership::{Monitor, MonitorConfig};
+use braid_membership::{DISK_BYTES, Monitor, MonitorConfig};
 use braid_registrar::Content;
 use braid_session::HEARTBEAT;
 use braid_shell::{Address, Counters};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// How long etcd may take to have a leader.
-const CREATE_WAIT: Duration = Duration::from_secs(10);
+const ETCD_WAIT: Duration = Duration::from_secs(10);
 /// What the candidate has seen of the history, in the folder of its machine.
 const MARK: &str = "candidate.json";
 
 /// Makes the keys of a new array in etcd.
 pub async fn create(file: &ClusterFile, description: ArrayDescription) -> Result<(), Failure> {
-    let registry = Registry::new(&file.etcd, file.array).map_err(CandidateError::from).map_err(failure)?;
-    let head = Head::first(file.machines.values().map(|machine| CandidateId(machine.candidate)).collect());
-    let (content, begun) = (Content::new(description, Generation(0)), Instant::now());
+    let (content, disk) = (Content::new(description, Generation(0)), vec![0; DISK_BYTES as usize]);
+    replace(file, Found::default(), (head(file, 0), &content, &disk)).await
+}
+
+/// What etcd has of the array.
+pub async fn find(file: &ClusterFile) -> Result<Found, Failure> {
+    let registry = registry_of(file)?;
+    answered(async || registry.read_all().await).await.map(|(head, keys)| Found { head, keys })
+}
+
+/// The same, if no monitor leads: one that does writes every quarter of a second.
+pub async fn find_unled(file: &ClusterFile) -> Result<Found, Failure> {
+    let found = find(file).await?;
+    tokio::time::sleep(SILENCE).await;
+    if find(file).await?.head == found.head { Ok(found) } else { Err(in_use()) }
+}
+
+/// Puts this content and this disk of a monitor in the place of what was found. Until all is written there is no candidate, so that nothing
+/// is led that is incomplete.
+pub async fn replace(
+    file: &ClusterFile,
+    found: Found,
+    (head, content, disk): (Head, &Content, &[u8]),
+) -> Result<(), Failure> {
+    let (registry, mut before) = (registry_of(file)?, found.head);
+    let parts = content.replacing(&found.keys, disk).map_err(|error| failure(RegistryError::from(error).into()))?;
+    for (part, seq) in parts.iter().zip(0..) {
+        let candidates = if seq + 1 == parts.len() { head.candidates.clone() } else { BTreeSet::new() };
+        let next = Head { seq: seq as u64, candidates, ..head.clone() };
+        match answered(async || registry.replace(before.as_ref(), &next, part).await).await? {
+            Swapped::Differs(found) if found.as_ref() != Some(&next) => return Err(in_use()),
+            // If it is there, an attempt without an answer has made it.
+            Swapped::Done | Swapped::Differs(_) => before = Some(next),
+        }
+    }
+    Ok(())
+}
+
+fn registry_of(file: &ClusterFile) -> Result<Registry, Failure> {
+    Registry::new(&file.etcd, file.array).map_err(|error| failure(error.into()))
+}
+
+/// Calls etcd until it answers.
+async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, RegistryError>) -> Result<T, Failure> {
+    let begun = Instant::now();
     loop {
-        match registry.create(&head, &content).await {
-            // If it is there, an attempt without an answer has made it: no other array has this number.
-            Ok(_) => return Ok(()),
-            Err(error) if begun.elapsed() > CREATE_WAIT => return Err(failure(error.into())),
+        match call().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if begun.elapsed() > ETCD_WAIT => return Err(failure(error.into())),
             Err(_) => tokio::time::sleep(HEARTBEAT).await,
         }
     }
+}
+
+fn in_use() -> Failure {
+    let message = "the array in etcd is being written: a monitor leads, or this command runs twice";
+    Failure::failed("registry-in-use", message).hint("end `braid agent` on all machines, and try again")
 }
 
 /// Runs the candidate of this machine until `stop` completes. Calls `serving` with its address once it listens.

@@ -154,7 +154,7 @@ impl Machine {
     }
 
     /// Makes its folder, from what the machine at `first` says.
-    fn join(&self, first: &str) {
+    pub fn join(&self, first: &str) {
         let join = ["cluster", "join", first, "--machine", &self.name];
         poll_until(LONG, || match self.braid(&join) {
             outcome if outcome.status == Some(0) => Ok(()),
@@ -169,6 +169,29 @@ impl Machine {
         self.agent = Some(started.unwrap_or_else(|outcome| panic!("{outcome}")));
         let served = || self.net.within(|| Client::try_open(NBD)).map(drop);
         poll_until(LONG, || served().map_err(|error| format!("{NBD} on {}: {error}", self.name)));
+    }
+
+    /// Ends its agent in order.
+    pub fn stop_agent(&mut self) {
+        let status = self.agent.take().expect("it runs").end(Signal::TERM);
+        assert_eq!(status, Some(0), "{}", self.name);
+    }
+
+    /// Runs an array of one machine in its folder, with this command, until the next one is started.
+    pub fn up(&mut self, arguments: &[&str]) {
+        let words = [&["up", "--dir", path_text(&self.dir), "--json"][..], arguments].concat();
+        let started = self.net.within(|| Daemon::start(&words, &self.log));
+        self.agent = Some(started.unwrap_or_else(|outcome| panic!("{outcome}")));
+    }
+
+    /// The path of its folder of the array.
+    pub fn dir(&self) -> &str {
+        path_text(&self.dir)
+    }
+
+    /// A path of a file beside that.
+    pub fn file(&self, name: &str) -> String {
+        format!("{}-{name}", self.dir())
     }
 
     /// As if its power had failed: no other machine is told anything.
@@ -219,11 +242,7 @@ impl Drop for Machine {
 impl Machines {
     /// Three machines that have joined a new array, whose volume is served on each; none, with a message, where the system does not permit it.
     pub fn start() -> Option<Machines> {
-        let machines = Machines::connected();
-        assert!(machines.is_some() || std::env::var_os(REQUIRED).is_none(), "the test was skipped");
-        let mut machines = machines?;
-        machines.all.iter_mut().for_each(Machine::start_etcd);
-        machines.etcd_leader();
+        let mut machines = Machines::with_etcd()?;
         let begun = Instant::now();
         machines.init();
         let first = machines.all[0].address.clone();
@@ -235,6 +254,26 @@ impl Machines {
             println!("{} serves the volume after {:?}", machine.name, begun.elapsed());
         });
         machines.served_after = begun.elapsed();
+        Some(machines)
+    }
+
+    /// etcd loses all data on all machines, and is made anew.
+    pub fn lose_etcd(&mut self) {
+        self.all.iter_mut().for_each(Machine::kill_etcd);
+        for machine in &mut self.all {
+            std::fs::remove_dir_all(&machine.data).expect("it can be removed");
+            machine.start_etcd();
+        }
+        self.etcd_leader();
+    }
+
+    /// Three machines with etcd, and without an array.
+    pub fn with_etcd() -> Option<Machines> {
+        let machines = Machines::connected();
+        assert!(machines.is_some() || std::env::var_os(REQUIRED).is_none(), "the test was skipped");
+        let mut machines = machines?;
+        machines.all.iter_mut().for_each(Machine::start_etcd);
+        machines.etcd_leader();
         Some(machines)
     }
 
@@ -255,13 +294,17 @@ impl Machines {
 
     /// Makes the array, on the first machine. It is small, so that it is checked block by block quickly.
     fn init(&self) {
+        self.make(&["init", "--devices", "2", "--size", "256MiB", "--volume", "vol0:64MiB"]).done();
+    }
+
+    /// Runs a command on the first machine that names all of them, and etcd.
+    pub fn make(&self, arguments: &[&str]) -> Outcome {
         let machines: Vec<_> = self.all.iter().map(|one| format!("--machine={}={}", one.name, one.address)).collect();
         let members: Vec<_> = self.all.iter().map(|one| format!("http://{}:{CLIENTS}", one.address)).collect();
-        let etcd = members.join(",");
-        let size = ["--devices", "2", "--size", "256MiB", "--volume", "vol0:64MiB"];
+        let members = members.join(",");
         let machines: Vec<_> = machines.iter().map(String::as_str).collect();
-        let init = ["cluster", "init", "--etcd", &etcd, "--insecure-network"];
-        self.all[0].braid(&[&init[..], &machines, &size].concat()).done();
+        self.all[0]
+            .braid(&[&["cluster"][..], arguments, &["--etcd", &members, "--insecure-network"], &machines].concat())
     }
 
     /// The machine whose member leads etcd, once one does.

@@ -156,3 +156,88 @@ fn etcd_is_unavailable_and_the_leading_monitor_dies() {
     assert!(pause > PAUSE_MAX && pause < LOSS_PAUSE_MAX, "{pause:?}");
     machines.assert_kept(load.stop());
 }
+
+/// First with a backup from before a machine died, which therefore lacks what was written later: it must not count as up to date.
+#[test]
+fn etcd_loses_all_data_and_is_recovered() {
+    let Some(mut machines) = Machines::start() else { return };
+    let backup = machines.all[0].file("backup.json");
+    machines.all[0].braid(&["cluster", "backup", &backup]).done();
+    for from in [vec!["--from", &backup], vec!["--from-devices"]] {
+        let (first, round) = (&machines.all[0], from.len());
+        first.braid(&["cluster", "recover", "--from-devices"]).refused(1, "already-up");
+        let load = first.load();
+        if round == 2 {
+            machines.all[2].die();
+            machines.all[0].await_volume("degraded");
+            load.assert_pause("a machine dies", LOSS_PAUSE_MAX);
+            machines.all[2].link("up");
+            machines.all[2].start_etcd();
+        } else {
+            machines.all[2].stop_agent();
+        }
+        let record = load.stop();
+        machines.all[0].stop_agent();
+        let others: Vec<_> = machines.all[1..].iter().map(|one| one.file(&format!("export-{round}.json"))).collect();
+        let recover = [&["cluster", "recover"], &from[..]].concat();
+        let files: Vec<_> = others.iter().map(String::as_str).collect();
+        machines.all[0].braid(&recover).refused(1, "monitor-running");
+        machines.all[1].stop_agent();
+        for (machine, file) in machines.all[1..].iter().zip(&files) {
+            machine.braid(&["cluster", "recover", "--export", file]).done();
+        }
+        let all = [&recover[..], &files].concat();
+        machines.all[0].braid(&all).refused(1, "nothing-to-recover");
+        machines.lose_etcd();
+        machines.all[0].braid(&[&recover[..], &files[..1]].concat()).refused(3, "devices-missing");
+        let recovered = machines.all[0].braid(&all).done().json();
+        assert!(number(&recovered["term"]) > 1 << 20 && number(&recovered["revision"]) > 1 << 20, "{recovered}");
+        let begun = Instant::now();
+        machines.at_once(Machine::start_agent);
+        machines.all[0].await_volume("healthy");
+        println!("the volume is healthy {:?} after the recovery {from:?}", begun.elapsed());
+        machines.assert_kept(record);
+    }
+    machines.all[0].stop_agent();
+    let (text, wrong) = (std::fs::read_to_string(&backup).expect("it is there"), machines.all[0].file("wrong.json"));
+    for (what, instead) in
+        [("vol0", "vol1"), ("\"backup\"", "\"export\""), ("\"schema\": 1", "\"schema\": 7"), ("}", "")]
+    {
+        std::fs::write(&wrong, text.replacen(what, instead, 1)).expect("it can be written");
+        let recover = ["cluster", "recover", "--from", &wrong];
+        machines.all[0].braid(&recover).refused_naming(4, "damaged-backup", &[wrong.as_str()]);
+    }
+}
+
+#[test]
+fn an_array_of_one_machine_becomes_one_of_three() {
+    let Some(mut machines) = Machines::with_etcd() else { return };
+    let up = ["--devices", "3", "--size", "256MiB", "--volume", "vol0:64MiB", "--layout", "raid5:2+1"];
+    machines.all[0].up(&up);
+    let load = machines.all[0].load();
+    sleep(NOTICED);
+    let dir = machines.all[0].dir().to_string();
+    machines.make(&["adopt", &dir]).refused(1, "already-up");
+    let record = load.stop();
+    machines.all[0].stop_agent();
+    machines.make(&["adopt", &dir]).done();
+    assert!(!std::fs::exists(format!("{dir}/array.json")).expect("it can be read"), "`braid up` could start it");
+    let first = format!("{}:7400", machines.all[0].address);
+    machines.at_once(|machine| {
+        if machine.name != "m1" {
+            machine.join(&first);
+        }
+        machine.start_agent();
+    });
+    for machine in &machines.all[1..] {
+        machine.braid(&["device", "add"]).done();
+    }
+    machines.all[1].braid(&["volume", "migrate", "vol0", "--devices", "0,3,4"]).done();
+    machines.all[1].await_volume("healthy");
+    machines.assert_kept(record);
+    let load = machines.all[1].load();
+    machines.all[0].die();
+    machines.all[1].await_volume("degraded");
+    load.assert_pause("the first machine dies", LOSS_PAUSE_MAX);
+    load.stop();
+}
