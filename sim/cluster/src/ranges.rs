@@ -129,15 +129,15 @@ impl Activity for RangeUse {
 
     /// Each host can lock each space as a whole.
     fn at_rest(&mut self, run: &mut Run, rng: &mut Rng, _is_last: bool) -> Result<(), Failed> {
+        // A host for which a server had no room until a moment ago is in doubt until that has heard it; one that could not renew its lease
+        // until a moment ago may have lost it.
+        run.pass(2 * run.cluster.options.settings.heartbeat)?;
         let slots = run.staying_slots();
         let Some(last) = pick(rng, &slots) else { return Ok(()) };
         let cluster = &mut run.cluster;
         let settings = &cluster.options.settings;
         // The locks of a host that has just ended are granted when it is fenced.
         let wait = 2 * settings.host_lease + 2 * settings.resend_max + Duration::from_secs(2);
-        // A host for which a server had no room until a moment ago is in doubt until that has heard it.
-        let until_heard = 2 * settings.heartbeat;
-        cluster.run_for(until_heard);
         for slot in slots.into_iter().filter(|slot| *slot != last).chain([last]) {
             for (object, extents) in self.spaces.all() {
                 let request = RangesRequest::Lock { object, extents, over: None, width: 0, wait: Some(wait) };
