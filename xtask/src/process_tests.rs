@@ -1,4 +1,4 @@
-//! Runs the tests with real processes. Several run at once, because they wait most of the time. On a busy machine one of them may miss a deadline
+//! Runs the tests with real processes. Several run at once, because they also wait. On a busy machine one of them may miss a deadline
 //! that it keeps alone, so those that fail are run once more, one after the other: a test fails if it fails alone, too. Each first failure is
 //! reported, because a rare failure may also be a bug.
 
