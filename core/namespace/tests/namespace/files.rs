@@ -155,16 +155,6 @@ fn reservations_are_whole_stripes_and_go_on_where_the_last_one_ended() {
 }
 
 #[test]
-fn an_extent_that_fills_a_hole_is_merged_with_both_neighbours() {
-    let mut system = System::new(100);
-    let file = system.file("f");
-    system.reserve(32);
-    attached(&mut system, attach(file, vec![extent(0, 0, 4), extent(8, 8, 4)]));
-    attached(&mut system, attach(file, vec![extent(4, 4, 4)]));
-    assert_eq!(system.extents(file), [extent(0, 0, 12)]);
-}
-
-#[test]
 fn the_size_covers_the_extents() {
     let mut system = System::new(100);
     let file = system.file("f");
