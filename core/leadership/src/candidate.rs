@@ -132,7 +132,7 @@ impl Candidate {
         let nonce = Nonce(u128::from(self.nonces.next_u64()) << 64 | u128::from(self.nonces.next_u64()));
         let (expected, next) = (head.clone(), head.taken_over(self.id, nonce));
         self.watch.give_up();
-        Some(self.chain.begin(now, expected, next, None, Vec::new()))
+        Some(self.chain.begin(now, expected, next, None))
     }
 
     fn on_done(&mut self, now: Time, swap: Swap, sent: Time, out: &mut Vec<Effect>) {
@@ -149,7 +149,6 @@ impl Candidate {
             }
             Role::Leading(leading) => {
                 out.extend(swap.write.map(Effect::Written));
-                out.extend(swap.questions.into_iter().map(Effect::Current));
                 leading.head = swap.head;
                 // A call that shows its own end does not show that it leads.
                 if leading.head.leader.is_some() {
@@ -170,9 +169,7 @@ impl Candidate {
     fn lose(&mut self, now: Time, swap: Option<Swap>, found: Option<Head>, out: &mut Vec<Effect>) {
         let swap = swap.or_else(|| self.chain.give_up());
         if let Role::Leading(_) = self.role {
-            let (unknown, questions) = swap.map_or((None, Vec::new()), |swap| (swap.write, swap.questions));
-            out.extend(questions.into_iter().map(Effect::RefusedQuestion));
-            out.push(Effect::Lost { unknown });
+            out.push(Effect::Lost { unknown: swap.and_then(|swap| swap.write) });
         }
         self.stand_by(now, found, out);
     }
@@ -222,8 +219,8 @@ impl Candidate {
             Role::Leading(leading) => {
                 if self.chain.swap().is_none() && leading.deadline() <= now {
                     let expected = leading.head.clone();
-                    let (head, write, questions) = leading.next_write(now);
-                    out.push(self.chain.begin(now, expected, head, write, questions));
+                    let (head, write) = leading.next_write(now);
+                    out.push(self.chain.begin(now, expected, head, write));
                 }
                 let unproven = leading.unproven();
                 if leading.pact.deadline(unproven) <= now {

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::times::PATIENCE;
-use crate::{Answer, CallId, Effect, Head, Mark, QuestionId, WriteId};
+use crate::{Answer, CallId, Effect, Head, Mark, WriteId};
 use braid_base::Time;
 
 /// What is known of the chain, and the swap under way.
@@ -29,7 +29,6 @@ pub(crate) struct Swap {
     pub expected: Head,
     pub head: Head,
     pub write: Option<WriteId>,
-    pub questions: Vec<QuestionId>,
     /// When it was first sent.
     pub first: (CallId, Time),
     last: (CallId, Time),
@@ -65,21 +64,14 @@ impl Chain {
         self.last_call
     }
 
-    pub fn begin(
-        &mut self,
-        now: Time,
-        expected: Head,
-        head: Head,
-        write: Option<WriteId>,
-        questions: Vec<QuestionId>,
-    ) -> Effect {
+    pub fn begin(&mut self, now: Time, expected: Head, head: Head, write: Option<WriteId>) -> Effect {
         assert!(self.swap.is_none(), "one swap is under way at a time");
         assert!(head.seq == expected.seq + 1, "each write has the next number");
         assert_eq!(self.newest, Some(expected.mark()), "a swap replaces the newest head that is known");
         let call = self.next_call();
         let sent = (call, now);
         let effect = Effect::Swap { call, expected: expected.clone(), head: head.clone(), write };
-        self.swap = Some(Swap { expected, head, write, questions, first: sent, last: sent });
+        self.swap = Some(Swap { expected, head, write, first: sent, last: sent });
         effect
     }
 

@@ -1,7 +1,7 @@
 //! What a leader knows beyond the chain: which writes and questions wait, and how long it may grant leases.
 //!
 //! It grants while its last proof was *sent* less than the doubt ago, or under a pact. A proof is a call that showed `head` with its own
-//! nonce: a write, or a read if writes fail (for example because the registry is full).
+//! nonce: a write, or a read, which is sent for questions, and if writes fail (for example because the registry is full).
 
 use crate::chain::Swap;
 use crate::pact::Pact;
@@ -46,7 +46,7 @@ impl Leading {
         if self.read.0 <= sent { std::mem::take(&mut self.read.1) } else { Vec::new() }
     }
 
-    /// True if a read is to be sent now for the questions that wait. Only if a write begins now, they wait for that.
+    /// True if a read is to be sent now for the questions that wait.
     pub fn begins_read(&mut self, now: Time) -> bool {
         let begins = !self.is_reading() && !self.questions.is_empty();
         if begins {
@@ -105,8 +105,8 @@ impl Leading {
         }
     }
 
-    /// The next write, with the questions that it answers: those that have arrived before now.
-    pub fn next_write(&mut self, now: Time) -> (Head, Option<WriteId>, Vec<QuestionId>) {
+    /// The next write.
+    pub fn next_write(&mut self, now: Time) -> (Head, Option<WriteId>) {
         self.begun = now;
         let mut head = self.head.next();
         let write = self.writes.pop_front();
@@ -117,7 +117,7 @@ impl Leading {
         if write.is_none() && self.resigns && now >= self.settled {
             head.leader = None;
         }
-        (head, write.map(|(write, _)| write), std::mem::take(&mut self.questions))
+        (head, write.map(|(write, _)| write))
     }
 
     /// Since when it would be without the registry, if nothing proves the contrary by then.

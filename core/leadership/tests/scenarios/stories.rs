@@ -129,9 +129,20 @@ fn questions_are_answered_by_a_read_and_wait_up_to_a_bound() {
     assert_eq!(leader.step(now, Input::Question(QuestionId(1))), [], "one read at a time");
     let answer = Answer::Head(Some(head.clone()));
     let answered = leader.step(now, Input::Answer { call, answer });
-    assert!(matches!(answered[..], [Effect::Current(QuestionId(0)), Effect::Read { .. }]), "{answered:?}");
-    let refused = (2..2_000).filter(|number| {
+    let [Effect::Current(QuestionId(0)), Effect::Read { mut call }] = answered[..] else { panic!("{answered:?}") };
+    // While a write is repeated, for example because the registry is full, reads answer.
+    leader.step(now, Input::Question(QuestionId(2)));
+    let now = now.after(Duration::from_millis(250));
+    let writing = leader.step(now, Input::Wake);
+    assert!(matches!(writing[..], [Effect::Swap { .. }]), "{writing:?}");
+    for number in [1, 2] {
+        let answered = leader.step(now, Input::Answer { call, answer: Answer::Head(Some(head.clone())) });
+        assert!(answered.contains(&Effect::Current(QuestionId(number))), "{answered:?}");
+        let next = |effect: &Effect| if let Effect::Read { call } = effect { Some(*call) } else { None };
+        call = answered.iter().find_map(next).unwrap_or(call);
+    }
+    let refused = (3..2_000).filter(|number| {
         leader.step(now, Input::Question(QuestionId(*number))).contains(&Effect::RefusedQuestion(QuestionId(*number)))
     });
-    assert_eq!(refused.count(), 2_000 - 1_025);
+    assert_eq!(refused.count(), 1_997 - 1_024);
 }
