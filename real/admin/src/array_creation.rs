@@ -1,6 +1,7 @@
 //! Creating an array: the defaults, its folder and its devices' files. Also compares later arguments with those of the creation.
 
 use crate::array::Array;
+use crate::cluster;
 use crate::device_file;
 use crate::failure::Failure;
 use braid_base::limits::{LOCK_SERVERS_MAX, Settings};
@@ -238,6 +239,10 @@ fn refuse_differences(
 
 /// Device files without a description may be the remains of an array: they are not overwritten.
 fn refuse_left_overs(folder: &LocalFolder, description: &ArrayDescription) -> Result<(), Failure> {
+    if folder.dir().join(cluster::MOVED).exists() {
+        return Err(Failure::failed("left-overs", "the array was moved to several machines, or is about to be")
+            .hint("run `braid agent` here; if there is no cluster.json, repeat `braid cluster adopt`"));
+    }
     let paths = description.devices.iter().map(|entry| entry.path(folder.dir()));
     match paths.into_iter().find(|path| path.exists()) {
         None => Ok(()),

@@ -5,7 +5,7 @@ use crate::array_creation::{CreateOptions, check_name, device_entries};
 use crate::copies;
 use crate::device_file;
 use crate::failure::Failure;
-use crate::state_from_devices;
+use crate::state_from_devices::{self, NUMBERS_LEFT_OUT};
 use braid_base::{ArrayId, DeviceId, Generation};
 use braid_control::{
     ArrayDescription, CLUSTER_SCHEMA, Cluster, ClusterFile, ControlError, ControlPlane, DeviceEntry, HostEntry,
@@ -26,7 +26,7 @@ pub const DEVICES: u16 = 2;
 /// How long a machine that is to be joined may take to answer.
 const JOIN_WAIT: Duration = Duration::from_secs(10);
 /// What `array.json` is called when its array has become one of several machines.
-const MOVED: &str = "array.adopted.json";
+pub(crate) const MOVED: &str = "array.adopted.json";
 /// The wait before it is looked again whether other machines have made their devices' files, or a monitor leads.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -118,13 +118,15 @@ impl Adoption {
             return Err(Failure::failed("array-exists", message));
         }
         let array = folder.dir().join("array.json");
+        // Without an array, no folder is made.
+        if !moved.exists() {
+            control.describe().await?;
+        }
+        let supervision = folder.supervise()?;
         if moved.exists() && !array.exists() {
             // An adoption was interrupted just before its end.
             std::fs::rename(&moved, &array)?;
         }
-        // Without an array, no folder is made.
-        control.describe().await?;
-        let supervision = folder.supervise()?;
         let mut description = control.describe().await?;
         state_from_devices::obstacles(&folder, &description).into_iter().next().map_or(Ok(()), Err)?;
         let refused = |code: &str, message: &str, hint: &str| Err(Failure::failed(code, message).hint(hint));
@@ -153,7 +155,8 @@ impl Adoption {
             entry.address = Some(file.own().device(DeviceId(entry.id)));
         }
         description.revision += 1;
-        let last = folder.known_generation()?.unwrap_or_default();
+        // A process that is just starting may take one more in the folder.
+        let last = folder.known_generation()?.unwrap_or_default().saturating_add(NUMBERS_LEFT_OUT as u32);
         let lease = |host: &HostEntry| {
             let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
             LeaseEntry { role: host.role.clone(), nonce, is_over: host.is_over, is_asked_to_end: false }

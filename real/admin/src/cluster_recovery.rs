@@ -9,7 +9,7 @@ use crate::device_file::DeviceFile;
 use crate::failure::Failure;
 use crate::state_from_devices::{NUMBERS_LEFT_OUT, explain, lived_by, require_views};
 use braid_base::checksum::crc32c;
-use braid_base::{ArrayId, DeviceId, DiskId, Generation, Level, Membership, ObjectId};
+use braid_base::{ArrayId, DeviceId, DiskId, Generation, Level, Member, MemberState, Membership, ObjectId};
 use braid_control::{ArrayDescription, ClusterFile, DeviceEntry, LocalFolder, private_file, unix_millis_now};
 use braid_leadership::{CandidateId, Head, Nonce};
 use braid_membership::record_recovery::{self, DeviceTestimony, Evidence, RecordSummary, RecoveredRecord};
@@ -28,7 +28,7 @@ const SCHEMA: u64 = 1;
 /// A file has so many bytes at most: the keys of a large array are 0.6 MB, and each device has a copy of the description.
 const BYTES_MAX: u64 = 256 << 20;
 /// An export that is older may be from before the machine served last.
-const EXPORT_MILLIS_MAX: u64 = 3_600_000;
+const EXPORT_MILLIS_MAX: u64 = 600_000;
 /// What a machine's monitor has seen of the history.
 const MARK: &str = "candidate.json";
 /// The keys of the copies of the monitor's record.
@@ -123,7 +123,7 @@ pub fn read<T: Serialize + DeserializeOwned>(path: &Path, kind: &str, array: Arr
     }
     let sealed = serde_json::from_value::<Sealed<T>>(value).map_err(|error| refused(error.to_string()))?;
     match () {
-        () if sealed.kind != kind => Err(refused(format!("it says that it is an {}", sealed.kind))),
+        () if sealed.kind != kind => Err(refused(format!("its kind is '{}'", sealed.kind))),
         () if sealed.array != array => Err(refused("it is that of another array".into())),
         () if checksum_of(&sealed.content).is_ok_and(|found| found == sealed.checksum) => Ok(sealed.content),
         () => Err(refused("its checksum is that of another content".into())),
@@ -140,6 +140,9 @@ impl Backup {
             return Err(Failure::unreachable("not-in-etcd", "etcd does not have this array").hint(RECOVER));
         };
         let damaged = |error: String| Failure::data_lost("registry-damaged", error).hint(RECOVER);
+        if head.candidates.is_empty() {
+            return Err(damaged("a recovery or an adoption was interrupted: repeat it".into()));
+        }
         let Content { description, last, leases } =
             Content::of(&found.keys).map_err(|error| damaged(error.to_string()))?;
         let digits = |key| Some(found.keys.get(key)?.iter().map(|byte| format!("{byte:02x}")).collect());
@@ -228,12 +231,17 @@ pub fn recover(
 ) -> Result<Recovered, Failure> {
     let is_old = |export: &&Export| unix_millis_now().abs_diff(export.made_unix_millis) > EXPORT_MILLIS_MAX;
     if let Some(Export { machine, .. }) = exports.iter().find(is_old) {
-        let message = format!("the export of machine {machine} is not of the last hour, by the clock of this machine");
+        let message =
+            format!("the export of machine {machine} is not of the last ten minutes, by the clock of this machine");
         return Err(Failure::usage("export-old", message).hint("export there again, when all agents have ended"));
     }
     let devices: Vec<_> = exports.iter().flat_map(|export| &export.devices).collect();
     let copies: Vec<_> = devices.iter().filter_map(|device| device.copy.clone()).collect();
-    let described = copies.iter().map(|copy| &copy.description).chain(backup.map(|backup| &backup.description));
+    let now = Content::of(&there.keys).ok();
+    let described = devices.iter().filter(|device| !without.contains(&device.device));
+    let described = described.filter_map(|device| Some(&device.copy.as_ref()?.description));
+    let described = described.chain(backup.map(|backup| &backup.description));
+    let described = described.chain(now.as_ref().map(|now| &now.description));
     let mut description = described.max_by_key(|description| description.revision).cloned().ok_or_else(|| {
         let message = "no device has a copy of the array's description";
         Failure::data_lost("no-copy", message).hint("name a backup with --from FILE: raw disks have no copies")
@@ -258,7 +266,7 @@ pub fn recover(
         })
         .collect();
     let testimony: Vec<_> = heard.iter().map(|(id, device)| device.testimony(*id)).collect();
-    let now = Content::of(&there.keys).ok();
+    require_described(&description, &testimony, &without)?;
     let seen = exports.iter().map(|export| export.seen).max().unwrap_or_default();
     if let (Some(head), Some(now)) = (&there.head, &now)
         && !head.candidates.is_empty()
@@ -296,7 +304,7 @@ pub fn recover(
         heard: testimony,
         lived_by: known,
         level: description.level,
-        without,
+        without: without.clone(),
         hosts_below: Generation(last + 1),
     };
     let record = record_recovery::recover(&evidence).map_err(|refused| {
@@ -304,10 +312,34 @@ pub fn recover(
         let hint = failure.hint.clone().unwrap_or_default();
         failure.hint(format!("name the exports of all machines (`braid cluster recover --export FILE` there); {hint}"))
     })?;
-    let views: Vec<_> = heard.iter().map(|(id, device)| (*id, device.view())).collect();
+    let views = heard.iter().filter(|(id, _)| !without.contains(id));
+    let views: Vec<_> = views.map(|(id, device)| (*id, device.view())).collect();
     require_views(&description, revision, record.membership(), views.iter().map(|(id, view)| (*id, view)))
         .map_err(|failure| failure.hint("name a newer backup with --from FILE, or export from all machines again"))?;
     Ok(Recovered { term, content: Content::new(description, Generation(last)), record, revision })
+}
+
+/// Refuses a description that lacks a device which is in, with the volumes there.
+fn require_described(
+    description: &ArrayDescription,
+    testimony: &[DeviceTestimony],
+    without: &BTreeSet<DeviceId>,
+) -> Result<(), Failure> {
+    let newest = testimony.iter().filter_map(|device| device.membership.as_ref()).max_by_key(|it| it.epoch);
+    let is_lacking = |member: &&Member| {
+        let is_known = description.device(member.device.0).is_some() || without.contains(&member.device);
+        member.member_state != MemberState::Out && !is_known
+    };
+    match newest.into_iter().flat_map(|membership| &membership.members).find(is_lacking) {
+        None => Ok(()),
+        Some(Member { device, .. }) => {
+            let message = format!("the newest description lacks device {}, which is in", device.0);
+            Err(Failure::data_lost("copy-outdated", message).hint(format!(
+                "name a newer backup with --from FILE; if the device was removed: --without {}",
+                device.0
+            )))
+        }
+    }
 }
 
 fn disk_of(description: &ArrayDescription, id: u16) -> Option<DiskId> {

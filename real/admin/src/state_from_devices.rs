@@ -4,7 +4,6 @@
 //! Devices are read without serving them, so the array is down, and no disk that was read has a lease of the lost monitor.
 
 use crate::array::Array;
-use crate::cluster;
 use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
 use crate::failure::{EXCHANGED, Failure};
@@ -330,7 +329,7 @@ pub(crate) fn require_views<'a>(
         |device: DeviceId| membership.member(device).is_some_and(|member| member.member_state == MemberState::In);
     for (device, view) in views.filter(|(device, _)| is_in(*device)) {
         if let Some(what) = difference(description, device, view)? {
-            let message = format!("the newest copy of array.json (revision {revision}) is outdated: {what}");
+            let message = format!("the newest copy of the description (revision {revision}) is outdated: {what}");
             return Err(Failure::data_lost("copy-outdated", message)
                 .hint("restore array.json itself, or name a device's file that has a newer copy"));
         }
@@ -450,7 +449,10 @@ impl Array {
     /// `other-disk`, `copy-outdated`, `monitor-in-use`, `already-up`, `array-exists`.
     pub async fn recover(&self, options: &RecoverOptions) -> Result<Recovery, Failure> {
         let (control, from) = (self.control(), &options.description_from);
-        cluster::refuse(control, "recovery from its devices")?;
+        if control.cluster().is_some() {
+            return Err(Failure::usage("on-machines", "the record of this array is in etcd")
+                .hint("see `braid cluster recover --help`"));
+        }
         let folder = control.local();
         let described = match control.describe().await {
             Err(ControlError::NoArray { .. }) if !from.is_empty() => None,

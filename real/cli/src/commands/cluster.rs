@@ -129,7 +129,7 @@ pub struct Backup {
 ///
 /// The members of etcd run, empty or with the old state. All agents have ended, and so have all other processes of the array. First each of
 /// the other machines writes down what its devices know; then one machine, with these files and its own devices, writes the array into etcd.
-/// Which devices are up to date is taken from the devices alone. The description is the newest of the copies on devices and of the backup.
+/// Which devices are up to date is taken from the devices alone. The description is the newest of the copies on devices, the backup and etcd.
 /// Nothing else that etcd had promised counts: all hosts are fenced, and the term, the revision and the generations continue 2^20 higher.
 ///
 /// Examples:
@@ -241,11 +241,22 @@ async fn recover(arguments: Recover, common: &Common) -> Result<ExitCode, Failur
     let (file, folder) = (cluster.file()?, cluster.folder());
     // While it is held, no process of the array runs here.
     let _supervision = folder.supervise()?;
+    let monitors = cluster.monitors().await?;
+    if let Some((machine, _)) = monitors.iter().find(|(_, role)| **role != MonitorRole::Silent) {
+        let message = format!("the monitor of machine {machine} runs");
+        return Err(
+            Failure::failed("monitor-running", message).hint("end `braid agent` on all machines, and try again")
+        );
+    }
     let backup =
         from.map(|path| cluster_recovery::read::<cluster_recovery::Backup>(&path, "backup", file.array)).transpose()?;
     let (own, unread) = cluster_recovery::export(folder, file, backup.as_ref().map(|backup| &backup.description))?;
     unread.iter().for_each(|failure| tell!("left out: {failure}"));
     if let Some(path) = export {
+        if own.devices.is_empty() && !file.own().witness {
+            return Err(Failure::unreachable("no-devices", "no device of this machine can be read")
+                .hint("name a backup as well (--from FILE): raw disks have no copies of the description"));
+        }
         cluster_recovery::write(&path, "export", file.array, &own)?;
         let devices: Vec<_> = own.devices.iter().map(|device| device.device.0).collect();
         let unread: Vec<_> = unread.iter().map(|failure| failure.message.clone()).collect();
@@ -255,14 +266,16 @@ async fn recover(arguments: Recover, common: &Common) -> Result<ExitCode, Failur
     }
     let mut all = vec![own];
     for path in &exports {
-        all.push(cluster_recovery::read(path, "export", file.array)?);
-    }
-    let monitors = cluster.monitors().await?;
-    if let Some((machine, _)) = monitors.iter().find(|(_, role)| **role != MonitorRole::Silent) {
-        let message = format!("the monitor of machine {machine} runs");
-        return Err(
-            Failure::failed("monitor-running", message).hint("end `braid agent` on all machines, and try again")
-        );
+        let export: cluster_recovery::Export = cluster_recovery::read(path, "export", file.array)?;
+        match all.iter().position(|one| one.machine == export.machine) {
+            // This machine was read just now.
+            Some(0) => {}
+            Some(_) => {
+                let message = format!("two exports are of machine {}", export.machine);
+                return Err(Failure::usage("export-twice", message).hint("name one of each machine"));
+            }
+            None => all.push(export),
+        }
     }
     let found = candidate::find_unled(file).await?;
     let without = without.into_iter().map(DeviceId).collect();
