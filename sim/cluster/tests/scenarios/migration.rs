@@ -72,6 +72,26 @@ fn a_volume_moves_under_the_writes_of_two_hosts_whatever_orders_them() {
 }
 
 #[test]
+fn a_move_that_is_given_up_leaves_everything_where_it_was() {
+    let (mut array, a, b) = mirror(Ordering::Timestamp);
+    write_about(&mut array, [a, b], 0);
+    wait_idle(&mut array);
+    for _ in 0..2 {
+        array.operator(a).begin_move(layout("raid5:2+1", 3, 1), ring(&[0, 1, 5])).expect("devices have room");
+        let copy = array.operator(a).copy_all(0);
+        write_about(&mut array, [a, b], 1);
+        copied(array.finish(copy));
+        wait_idle(&mut array);
+        array.operator(a).give_up_move().expect("devices give back what they had");
+        let late = array.operator(a).copy_all(0);
+        assert_eq!(array.finish(late), Err(HostError::NotMoving));
+        write_about(&mut array, [a, b], 2);
+        wait_idle(&mut array);
+    }
+    all_is_well(array);
+}
+
+#[test]
 fn a_device_of_either_ring_goes_and_comes_back_while_a_volume_moves() {
     let array = || mirror(Ordering::Timestamp);
     with_each([0, 1, 3], array, |array, [a, b], gone| {

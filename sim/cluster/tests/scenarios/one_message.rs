@@ -227,6 +227,20 @@ fn a_new_epoch_in_the_middle_of_a_retraction_leaves_one_outcome() {
 }
 
 #[test]
+fn a_load_of_writes_alone_does_not_wait_for_reservations_of_stamps() {
+    let (mut array, a, _) = array();
+    let (mut most, mut sum, mut count) = (Duration::ZERO, Duration::ZERO, 0);
+    let begun = array.world.now();
+    while array.world.now().since(begun) < Duration::from_secs(8) {
+        let took = time_of(&mut array, |array| write(array, a, count as u64 % 3 * STRIPE, STRIPE));
+        (most, sum, count) = (most.max(took), sum + took, count + 1);
+    }
+    let mean = sum / count;
+    assert!(most < mean * 2, "{count} writes took {mean:?} on average, and {most:?} at most");
+    all_is_well(array);
+}
+
+#[test]
 fn writers_of_the_same_stripes_announce_their_writes_after_a_refusal() {
     let options = Options::calm("raid5:4+1", 5, 1, 3);
     let mut network = options.faults.network.clone();
