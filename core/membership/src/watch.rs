@@ -128,9 +128,9 @@ impl Watch {
     /// Plans the next check. A lease that expires earlier is checked in time, since operations may wait for that.
     pub fn plan_patrol(&mut self, now: Time, settings: &Settings, lease_ends: impl Iterator<Item = Time>) {
         let next = now.after(settings.heartbeat / PATROLS_PER_HEARTBEAT);
-        let ends = lease_ends.filter(|end| *end > now);
-        let ends = ends.chain(self.is_new.then(|| self.started.after(startup_wait(settings))));
-        self.next_patrol = Some(ends.fold(next, Time::min));
+        let ends = lease_ends.chain(self.is_new.then(|| self.started.after(startup_wait(settings))));
+        // A monitor in doubt stays new for longer: what is over must not wake it again and again.
+        self.next_patrol = Some(ends.filter(|end| *end > now).fold(next, Time::min));
     }
 
     /// Plans the first check: the monitor serves from now on.

@@ -21,6 +21,8 @@ const EVENTS_AT_ONCE_MAX: u64 = 1_000_000;
 
 /// The shortest time from setting a deadline to meeting it, in nanoseconds: no machine is woken at the very time at which it asks.
 const SOONEST_WAKE: u64 = 1_000;
+/// A machine may have so many deadlines that are due at once.
+const WAKES_MAX: u32 = 100_000;
 
 /// Machines of type `M` and their future events. `E` is the type of event that the loop's owner schedules.
 pub struct EventLoop<M, E> {
@@ -54,6 +56,8 @@ struct Node<M, E> {
     life: u64,
     /// When the node is to be woken, at the latest.
     armed: Option<Time>,
+    /// How often it was woken since its deadline was last in the future.
+    wakes: u32,
     stalled_until: Time,
     /// Events that came while it was stalled, or behind such events, in their order, with the life in which each is valid.
     postponed: VecDeque<(Option<u64>, E)>,
@@ -96,6 +100,7 @@ impl<M: Machine, E> EventLoop<M, E> {
             clock,
             life: 0,
             armed: None,
+            wakes: 0,
             stalled_until: Time(0),
             postponed: VecDeque::new(),
         });
@@ -240,6 +245,8 @@ impl<M: Machine, E> EventLoop<M, E> {
             self.arm(node as NodeIndex);
             return None;
         }
+        place.wakes += 1;
+        assert!(place.wakes <= WAKES_MAX, "node {node} wakes itself again and again: its deadline stays in the past");
         Some(Due::Wake(node as NodeIndex))
     }
 
@@ -256,7 +263,11 @@ impl<M: Machine, E> EventLoop<M, E> {
     pub fn arm(&mut self, node: NodeIndex) {
         let place = &mut self.nodes[node];
         let Some(deadline) = place.machine.as_ref().and_then(Machine::deadline) else { return };
-        let at = place.clock.when(deadline).max(self.now.after(Duration::from_nanos(SOONEST_WAKE)));
+        let due = place.clock.when(deadline);
+        if due > self.now {
+            place.wakes = 0;
+        }
+        let at = due.max(self.now.after(Duration::from_nanos(SOONEST_WAKE)));
         if place.armed.is_none_or(|armed| at < armed) {
             place.armed = Some(at);
             self.queue.push(at, Event::Wake { node: node as u32, life: place.life });

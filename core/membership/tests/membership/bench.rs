@@ -226,6 +226,7 @@ impl Bench {
         while let Some(deadline) = self.monitor.deadline().filter(|deadline| *deadline <= end) {
             self.now.time = deadline.max(self.now.time);
             self.take(Input::Wake);
+            assert_ne!(self.monitor.deadline(), Some(deadline), "it wakes itself again and again");
         }
         self.now.time = end;
     }

@@ -40,6 +40,13 @@ fn a_leader_in_doubt_says_nothing_and_takes_no_device_out_for_that_silence() {
 }
 
 #[test]
+fn a_new_leader_in_doubt_is_woken_as_seldom_as_others() {
+    let mut bench = leader(false);
+    bench.monitor.may_grant(false);
+    bench.pass(LEASE * 3);
+}
+
+#[test]
 fn a_device_that_a_former_leader_may_have_leased_is_taken_out_after_the_wait() {
     for (config, last) in [(config(5), LEASE), (led(true), WAIT)] {
         let mut bench = begun(config);
