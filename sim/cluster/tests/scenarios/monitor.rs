@@ -215,14 +215,14 @@ fn a_host_that_cannot_reach_a_returning_device_does_not_keep_it_from_coming_back
 
 #[test]
 fn a_device_that_finds_no_space_on_its_return_is_done_without_until_it_does() {
-    let (mut array, a, b) = array_of(Options::calm("raid5:2+1", 3, 16, 25));
+    let (mut array, a, b) = array_of(Options::calm("raid5:2+1", 3, 16, 100));
     let stripe = 32 * BLOCK;
     lose(&mut array, 2);
     write(&mut array, a, 0, stripe);
     welcome(&mut array, 2);
     disk(&mut array, device(2)).set_full(true);
     let mut longest = Duration::ZERO;
-    for number in 1..25 {
+    for number in 1..100 {
         longest = longest.max(time_of(&mut array, |array| write(array, b, number * stripe, stripe)));
     }
     assert!(longest > Duration::from_secs(4) && longest < A_LEASE + Duration::from_secs(1), "{longest:?}");
@@ -231,7 +231,7 @@ fn a_device_that_finds_no_space_on_its_return_is_done_without_until_it_does() {
     assert!(epoch(&array) - begun < 20, "the device returns later each time: {}", epoch(&array) - begun);
     disk(&mut array, device(2)).set_full(false);
     wait_in(&mut array, 2);
-    for number in 0..25 {
+    for number in 0..100 {
         content(&mut array, a, number * stripe, stripe);
     }
 }
