@@ -100,7 +100,7 @@ impl Device {
                 // Also where nothing changes: the host may use another description of the volume afterwards.
                 Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
                 Some(existing) if existing.range() == range => Plan::Flush(Managed::Done),
-                Some(existing) if !absent.is_empty() && !(existing.redundant && self.is_resynchronised_by(host)) => {
+                Some(existing) if !(absent.is_empty() || existing.redundant && self.is_resynchronised_by(host)) => {
                     refuse(Failure::Malformed)
                 }
                 Some(_) => Plan::Change(Logged::Resized { object, range, absent }),
