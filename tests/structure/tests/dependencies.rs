@@ -39,7 +39,7 @@ const APART: [(&str, &str); 20] = [
 const KNOW_THE_FOLDER: &[(&str, &str)] = &[
     (
         "real/admin",
-        "array_creation cluster copies device_operations doctor doctor/capacity doctor/device_files doctor/examination doctor/files start_confirmations file_system_status location lock_server_status new_disk replacement snapshot state_from_devices status",
+        "array_creation cluster cluster_recovery copies device_operations doctor doctor/capacity doctor/device_files doctor/examination doctor/files start_confirmations file_system_status location lock_server_status new_disk replacement snapshot state_from_devices status",
     ),
     (
         "real/cli",
