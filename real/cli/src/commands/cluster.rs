@@ -241,6 +241,8 @@ async fn recover(arguments: Recover, common: &Common) -> Result<ExitCode, Failur
     let (file, folder) = (cluster.file()?, cluster.folder());
     // While it is held, no process of the array runs here.
     let _supervision = folder.supervise()?;
+    let backup =
+        from.map(|path| cluster_recovery::read::<cluster_recovery::Backup>(&path, "backup", file.array)).transpose()?;
     let monitors = cluster.monitors().await?;
     if let Some((machine, _)) = monitors.iter().find(|(_, role)| **role != MonitorRole::Silent) {
         let message = format!("the monitor of machine {machine} runs");
@@ -248,8 +250,6 @@ async fn recover(arguments: Recover, common: &Common) -> Result<ExitCode, Failur
             Failure::failed("monitor-running", message).hint("end `braid agent` on all machines, and try again")
         );
     }
-    let backup =
-        from.map(|path| cluster_recovery::read::<cluster_recovery::Backup>(&path, "backup", file.array)).transpose()?;
     let (own, unread) = cluster_recovery::export(folder, file, backup.as_ref().map(|backup| &backup.description))?;
     unread.iter().for_each(|failure| tell!("left out: {failure}"));
     if let Some(path) = export {
