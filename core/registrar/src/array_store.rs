@@ -13,16 +13,19 @@
 //! - A write that is lost leads to no answer but [`Refused::Unknown`], and to the end of what is in memory here.
 //! - The monitor is told of a volume before that is written, and forgets one after that is written.
 
-use crate::entries::{Change, Content, Key, LeaseEntry, array_change, changes, divide, lease_change, sort};
+use crate::entries::{
+    Change, Content, Key, LeaseEntry, array_change, changes, divide, lease_change, machines_change, sort,
+};
+use crate::machines::Machines;
 use crate::requests::{HostLease, Outcome, REPORT_BYTES_MAX, ROLE_BYTES_MAX, Refused, Reply, Request, RequestId};
-use braid_base::{DeviceId, Generation, Level, Time, VolumeId, limits::HOSTS_MAX};
+use braid_base::{DeviceId, Generation, Level, Now, Time, VolumeId, limits::HOSTS_MAX};
 use braid_description::{ArrayDescription, DescriptionError, VolumeState, describe_widest};
 use braid_host_leases::{Heartbeat, Lease, LeaseTable, LeaseTime, Version, Write};
 use braid_layout::VolumeDescription;
 use braid_leadership::times::longer;
-use braid_leadership::{Head, QuestionId, WriteId};
+use braid_leadership::{CandidateId, Head, QuestionId, WriteId};
 use braid_machine::{ControlOutcome, ControlRequest};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// So many requests wait at most.
@@ -43,6 +46,8 @@ pub(crate) struct ArrayStore {
     /// Names the term in times of leases.
     term: String,
     description: ArrayDescription,
+    /// With the leader, and all candidates.
+    members: (Machines, Option<CandidateId>, BTreeSet<CandidateId>),
     table: LeaseTable<String>,
     /// What is kept of each lease of the table.
     leases: BTreeMap<Generation, LeaseEntry>,
@@ -53,7 +58,7 @@ pub(crate) struct ArrayStore {
     /// A write was refused: what is in memory here will not be in the registry.
     is_closed: bool,
     /// The time of the last step.
-    seen: Time,
+    seen: Now,
 }
 
 /// A request, and when it arrived. Silence is judged for that time: renewals that came later may still wait behind it.
@@ -65,9 +70,10 @@ struct Waiting {
 }
 
 /// What the candidate is to do for a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    Write(WriteId),
+    /// If so told, with these candidates from then on.
+    Write(WriteId, Option<BTreeSet<CandidateId>>),
     Question(QuestionId),
 }
 
@@ -78,6 +84,7 @@ struct Round {
     keys: BTreeMap<Key, Change>,
     /// The generations or the description without its lists are changed.
     changes_array: bool,
+    changes_machines: bool,
     /// The description is replaced. That is one transaction, so there is one replacement in a round.
     replaces: bool,
     /// The monitor may have been told of volumes.
@@ -90,17 +97,18 @@ struct Round {
 
 impl ArrayStore {
     /// That of a term that begins. Until now, former leaders may have renewed leases, and for their doubt they still may.
-    pub fn new(now: Time, head: &Head, content: Content, doubt: Duration) -> Result<ArrayStore, DescriptionError> {
-        let Content { description, last, leases } = content;
+    pub fn new(now: Now, head: &Head, content: Content, doubt: Duration) -> Result<ArrayStore, DescriptionError> {
+        let Content { description, last, leases, machines } = content;
         let (term, volumes) = (format!("{:032x}", head.nonce.0), volumes_of(&description)?);
         let mut table = LeaseTable::new(last);
-        let renewed = LeaseTime { boot: term.clone(), elapsed: now.after(longer(doubt)).since(Time(0)) };
+        let renewed = LeaseTime { boot: term.clone(), elapsed: now.time.after(longer(doubt)).since(Time(0)) };
         for (host, LeaseEntry { is_over, .. }) in &leases {
             let heartbeat = Heartbeat { renewed: Some(renewed.clone()), confirmed: Version(0), report: String::new() };
             table.insert(*host, Lease { is_over: *is_over, is_renewed: false, heartbeat }, None);
         }
-        let (waiting, round, is_closed) = (VecDeque::new(), None, false);
-        Ok(ArrayStore { term, description, table, leases, volumes, waiting, round, is_closed, seen: now })
+        let (members, waiting) = ((machines, head.leader, head.candidates.clone()), VecDeque::new());
+        let (round, is_closed, seen) = (None, false, now);
+        Ok(ArrayStore { term, description, members, table, leases, volumes, waiting, round, is_closed, seen })
     }
 
     pub fn volumes(&self) -> &Volumes {
@@ -120,9 +128,9 @@ impl ArrayStore {
     }
 
     /// To be called at each step. A leader that was suspended has not heard hosts meanwhile, so each lease counts as renewed.
-    pub fn pass(&mut self, now: Time) {
-        if now.since(std::mem::replace(&mut self.seen, now)) > SUSPENDED {
-            let time = self.time(now);
+    pub fn pass(&mut self, now: Now) {
+        if now.time.since(std::mem::replace(&mut self.seen, now).time) > SUSPENDED {
+            let time = self.time(now.time);
             for (host, lease) in self.table.clone().leases().filter(|(_, lease)| !lease.is_over) {
                 let heartbeat = Heartbeat { renewed: Some(time.clone()), ..lease.heartbeat.clone() };
                 self.table.renew(host, heartbeat).expect("it is not over");
@@ -155,7 +163,11 @@ impl ArrayStore {
         }
         let round = self.round.as_mut().filter(|round| round.asked.is_none())?;
         round.asked = Some(number);
-        Some(if round.parts.is_empty() { Ask::Question(QuestionId(number)) } else { Ask::Write(WriteId(number)) })
+        let candidates = (round.changes_machines && round.parts.len() == 1).then(|| self.members.2.clone());
+        Some(match round.parts.is_empty() {
+            true => Ask::Question(QuestionId(number)),
+            false => Ask::Write(WriteId(number), candidates),
+        })
     }
 
     /// What this write puts into the registry.
@@ -221,6 +233,10 @@ impl ArrayStore {
             let change = array_change(&self.description, self.table.last()).expect("it has no paths");
             round.keys.insert(change.key, change);
         }
+        if round.changes_machines {
+            let change = machines_change(&self.members.0).expect("it has no paths");
+            round.keys.extend(change.map(|change| (change.key, change)));
+        }
         round.parts = divide(std::mem::take(&mut round.keys));
     }
 
@@ -247,6 +263,10 @@ impl ArrayStore {
                 let (end, writes) = self.table.expire_one(host, now, length);
                 (writes, Reply::Ended(end))
             }
+            Request::Machines | Request::Token { .. } | Request::Join(_) | Request::Leave { .. } => {
+                round.changes_machines |= self.change_machines(request)?;
+                return Ok(Reply::Machines(self.members.0.clone()));
+            }
             Request::Forget { gone } => match gone.iter().find(|host| self.table.require(**host).is_ok()) {
                 Some(host) => return Err(Refused::Invalid(format!("the lease of host {} is not over", host.0))),
                 None => (self.table.forget(&gone), Reply::Done),
@@ -254,6 +274,25 @@ impl ArrayStore {
         };
         self.record(writes, round);
         Ok(reply)
+    }
+
+    /// Carries out one of the requests about machines. True if something has changed.
+    fn change_machines(&mut self, request: Request) -> Result<bool, Refused> {
+        let (machines, leader, candidates) = &mut self.members;
+        let (before, now) = (machines.clone(), self.seen.clock);
+        match request {
+            Request::Token { hash } => machines.add_token(now, hash).map_err(Refused::Token)?,
+            Request::Join(joining) => {
+                let joined = machines.join(now, self.description.array, joining);
+                candidates.insert(joined.map_err(Refused::Token)?);
+            }
+            Request::Leave { name } => {
+                let left = machines.leave(&name, *leader).map_err(Refused::Invalid)?;
+                candidates.remove(&left);
+            }
+            _ => {}
+        }
+        Ok(*machines != before)
     }
 
     fn replace(&mut self, mut next: ArrayDescription, round: &mut Round, tell: Tell) -> Outcome {

@@ -7,9 +7,11 @@
 //! | `device/N`, `volume/N`, `file-system/N`, `spare/DISK` | an entry of the description |
 //! | `lease/N` | who took generation N, and whether its lease is over |
 //! | `record/0`, `record/1` | the copies of the monitor's record ([`crate::record_disk`]) |
+//! | `machines` | the machines and the tokens by which others join ([`crate::machines`]) |
 //!
 //! A value is JSON with a schema, as in an array's folder; more or other fields are refused. Lists are in the order of their keys.
 
+use crate::machines::Machines;
 use crate::record_disk::copies_of;
 use braid_base::{DiskId, Generation};
 use braid_description::{
@@ -43,6 +45,8 @@ pub enum Key {
     /// A copy of the monitor's record.
     Record(u8),
     Lease(Generation),
+    /// It is the last one: candidates change with the last write of several.
+    Machines,
 }
 
 /// What a swap does to a key beside `head`.
@@ -73,6 +77,8 @@ pub struct Content {
     /// The last generation that was given.
     pub last: Generation,
     pub leases: BTreeMap<Generation, LeaseEntry>,
+    /// None if it is not known where they are: then no other one joins.
+    pub machines: Machines,
 }
 
 /// Why keys can't be read, or not be written.
@@ -118,6 +124,7 @@ impl fmt::Display for Key {
             Key::Spare(disk) => write!(f, "spare/{disk}"),
             Key::Record(copy) => write!(f, "record/{copy}"),
             Key::Lease(host) => write!(f, "lease/{}", host.0),
+            Key::Machines => f.write_str("machines"),
         }
     }
 }
@@ -129,6 +136,7 @@ impl FromStr for Key {
         let (kind, name) = text.split_once('/').unwrap_or((text, ""));
         let key = match kind {
             "array" => Some(Key::Array),
+            "machines" => Some(Key::Machines),
             "device" => name.parse().ok().map(Key::Device),
             "volume" => name.parse().ok().map(Key::Volume),
             "file-system" => name.parse().ok().map(Key::FileSystem),
@@ -157,14 +165,14 @@ impl Content {
     /// That of a new array.
     pub fn new(mut description: ArrayDescription, last: Generation) -> Content {
         sort(&mut description);
-        Content { description, last, leases: BTreeMap::new() }
+        Content { description, last, leases: BTreeMap::new(), machines: Machines::default() }
     }
 
     /// The content of these keys.
     pub fn of(keys: &Keys) -> Result<Content, EntryError> {
         let mut array = None;
         let (mut devices, mut volumes, mut file_systems, mut spares) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut leases = BTreeMap::new();
+        let (mut leases, mut machines) = (BTreeMap::new(), Machines::default());
         for (text, bytes) in keys {
             match text.parse()? {
                 key @ Key::Array => array = Some(read::<ArrayEntry>(key, bytes)?),
@@ -173,6 +181,7 @@ impl Content {
                 key @ Key::FileSystem(_) => file_systems.push(read_entry(key, bytes, file_system_key)?),
                 key @ Key::Spare(_) => spares.push(read_entry(key, bytes, spare_key)?),
                 key @ Key::Lease(host) => drop(leases.insert(host, read::<LeaseEntry>(key, bytes)?)),
+                key @ Key::Machines => machines = read(key, bytes)?,
                 Key::Record(_) => {}
             }
         }
@@ -180,7 +189,7 @@ impl Content {
         let mut description = ArrayDescription { devices, volumes, file_systems, spares, ..array.description };
         sort(&mut description);
         description.check().map_err(|reason| EntryError::Contradiction { reason })?;
-        Ok(Content { description, last: Generation(array.last_generation), leases })
+        Ok(Content { description, last: Generation(array.last_generation), leases, machines })
     }
 
     /// The keys of a new array, without leases, and with empty copies of the monitor's record.
@@ -198,6 +207,7 @@ impl Content {
         let leases =
             self.leases.iter().map(|(host, lease)| lease_change(*host, lease)).collect::<Result<Vec<_>, _>>()?;
         let made = all_changes(None, &self.description, self.last)?.into_iter().chain(leases).chain(copies_of(disk));
+        let made = made.chain(machines_change(&self.machines)?);
         changes.extend(made.map(|change| (change.key, change)));
         Ok(divide(changes))
     }
@@ -232,6 +242,11 @@ pub(crate) fn array_change(description: &ArrayDescription, last: Generation) -> 
     (alone.devices, alone.spares, alone.volumes, alone.file_systems) = Default::default();
     let schema = alone.schema;
     put(Key::Array, schema, &ArrayEntry { last_generation: last.0, description: alone })
+}
+
+/// None if there are none.
+pub(crate) fn machines_change(machines: &Machines) -> Result<Option<Change>, EntryError> {
+    (!machines.machines.is_empty()).then(|| put(Key::Machines, SCHEMA, machines)).transpose()
 }
 
 pub(crate) fn lease_change(host: Generation, lease: &LeaseEntry) -> Result<Change, EntryError> {

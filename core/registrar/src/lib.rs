@@ -18,6 +18,8 @@
 //! The store is in the registry, too: one key for each entry of the description and for each lease. It is read when a term begins, and from
 //! then on the leader is the only one that writes it. The volumes and the last generation that its monitor must know are from there.
 //!
+//! So are the machines of the array. One that joins with a token becomes a candidate with the same write.
+//!
 //! The crate is beside `core/leadership` and `core/membership`, because neither of them needs the other: a candidate does not know what
 //! its leader writes, and a monitor in the folder of an array has no candidate.
 //!
@@ -26,18 +28,21 @@
 //! | `messages` | what goes into a registrar and comes out, beside the monitor's own inputs and effects |
 //! | `requests` | what processes ask the leader, and its answers |
 //! | `entries` | the keys of the registry and their values; what a change of the description writes |
+//! | `machines` | the machines of the array, and the tokens by which others join |
 //! | `array_store` | the description and the leases for a term, the requests that wait, and what is answered when |
 //! | `record_disk` | the monitor's disk: its command under way, and the form of a copy in the registry |
 //! | `registrar` | the machine that joins these |
 
 mod array_store;
 mod entries;
+mod machines;
 mod messages;
 mod record_disk;
 mod registrar;
 mod requests;
 
 pub use entries::{Change, Content, EntryError, Key, Keys, LeaseEntry, changes};
+pub use machines::{Joining, MachineEntry, Machines, TOKEN_LIFE, check, hash_of};
 pub use messages::{Found, Input, Outgoing, ReadId};
 pub use record_disk::image;
 pub use registrar::Registrar;

@@ -87,7 +87,7 @@ impl Registrar {
         let mut calls = Vec::new();
         let cx = &mut Cx { now, out, calls: &mut calls };
         if let Some(serving) = self.serving() {
-            serving.store.pass(now.time);
+            serving.store.pass(now);
         }
         match input {
             // The monitor of a term is started when the term begins.
@@ -207,7 +207,7 @@ impl Registrar {
     /// From now on it serves.
     fn serve(&mut self, cx: &mut Cx, keys: &Keys) -> Result<(), Refused> {
         let leading = self.leading.as_mut().expect("it leads");
-        let store = ArrayStore::new(cx.now.time, &leading.won, Content::of(keys)?, self.times.doubt)?;
+        let store = ArrayStore::new(cx.now, &leading.won, Content::of(keys)?, self.times.doubt)?;
         let (term, last_generation, devices) = (Some(leading.term), store.last_generation(), store.devices());
         let mut monitor = Monitor::new(MonitorConfig { term, last_generation, devices, ..self.config.clone() });
         let mut effects = MonitorEffects::new();
@@ -275,7 +275,9 @@ impl Registrar {
     fn work(&mut self, cx: &mut Cx) {
         let number = self.next_number();
         match self.with_store(cx, |store, tell| store.begin(number, tell)).flatten() {
-            Some(Ask::Write(write)) => self.decide(cx, braid_leadership::Input::Write { write, candidates: None }),
+            Some(Ask::Write(write, candidates)) => {
+                self.decide(cx, braid_leadership::Input::Write { write, candidates });
+            }
             Some(Ask::Question(question)) => self.decide(cx, braid_leadership::Input::Question(question)),
             None => {}
         }

@@ -2,6 +2,7 @@
 //! the control plane in a folder.
 
 use crate::entries::EntryError;
+use crate::machines::{Joining, Machines};
 use braid_base::Generation;
 use braid_description::{ArrayDescription, DescriptionError};
 use braid_host_leases::{Expired, Lease, LeaseEnd, LeaseLost, Version};
@@ -43,6 +44,14 @@ pub enum Request {
     ExpireOne { host: Generation, length: Duration },
     /// Removes leases that are over, whose hosts are fenced.
     Forget { gone: Vec<Generation> },
+    /// Which machines does the array have?
+    Machines,
+    /// Takes a token, whose secret has this hash ([`crate::hash_of`]). From now on it is good for an hour.
+    Token { hash: String },
+    /// A machine joins by a token, and its monitor is a candidate. Repeated, it is made at most once.
+    Join(Joining),
+    /// A machine comes never again: its monitor is no candidate any more.
+    Leave { name: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +67,7 @@ pub enum Reply {
     Hosts(Vec<HostLease>),
     Expired(Expired),
     Ended(LeaseEnd),
+    Machines(Machines),
     /// It is so.
     Done,
 }
@@ -94,6 +104,8 @@ pub enum Refused {
     GenerationsExhausted,
     #[error("the request can't be meant: {0}")]
     Invalid(String),
+    #[error("the token is refused: {0}")]
+    Token(String),
     #[error(transparent)]
     Entries(#[from] EntryError),
     #[error(transparent)]

@@ -5,10 +5,10 @@ use braid_description::{ArrayDescription, DeviceEntry, VolumeEntry};
 use braid_host_leases::{LeaseEnd, Version};
 use braid_leadership::{Answer, CandidateId, Head};
 use braid_machine::{Effect, Input as MonitorInput, MonitorEffects};
-use braid_membership::MonitorConfig;
+use braid_membership::{DISK_BYTES, MonitorConfig};
 use braid_registrar::{
-    Change, Content, EntryError, Found, HostLease, Input, Key, Keys, Outcome, Outgoing, Refused, Registrar, Reply,
-    Request, RequestId, changes,
+    Change, Content, EntryError, Found, HostLease, Input, Joining, Key, Keys, MachineEntry, Machines, Outcome,
+    Outgoing, Refused, Registrar, Reply, Request, RequestId, TOKEN_LIFE, changes, hash_of,
 };
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
 use bytes::Bytes;
@@ -54,8 +54,13 @@ impl World {
         };
         let registrars = ids.into_iter().map(start).collect();
         let mut keys = Keys::new();
-        let first = Content::new(description(), Generation(100)).changes().expect("few keys");
-        first.into_iter().for_each(|change| change.make(&mut keys));
+        let first = Content { machines: machines(), ..Content::new(description(), Generation(100)) };
+        first
+            .replacing(&Keys::new(), &[0; DISK_BYTES as usize])
+            .expect("few keys")
+            .into_iter()
+            .flatten()
+            .for_each(|change| change.make(&mut keys));
         let (head, told, answers) = (Head::first(ids.into_iter().collect()), Vec::new(), BTreeMap::new());
         World { now, registrars, head, keys, cut: None, narrow: None, told, answers, asked: 0 }
     }
@@ -204,6 +209,24 @@ fn description() -> ArrayDescription {
     ArrayDescription { created: true, ..ArrayDescription::new(ARRAY, devices, Default::default()) }
 }
 
+/// Where the two are.
+fn machines() -> Machines {
+    let entry = |candidate| {
+        let (host, witness, later, gone, port) = (format!("m{candidate}.lan"), false, false, false, 7400);
+        (format!("m{candidate}"), MachineEntry { candidate, host, witness, later, gone, port })
+    };
+    Machines::new([0, 1].map(entry).into())
+}
+
+fn token(secret: u128) -> Request {
+    Request::Token { hash: hash_of(ARRAY, secret) }
+}
+
+fn join(secret: u128, nonce: u64, name: &str, at: Option<(&str, u16)>) -> Request {
+    let at = at.map(|(host, port)| (host.to_string(), port));
+    Request::Join(Joining { array: ARRAY, secret, nonce, name: name.into(), at, witness: false })
+}
+
 fn volume(id: u64) -> VolumeEntry {
     let text = format!(
         r#"{{"name": "v{id}", "id": {id}, "bytes": 65536, "layout": "raid1:2", "unit": 4096, "devices": [0, 1],
@@ -318,7 +341,7 @@ fn a_changed_description_is_written_entry_by_entry_and_read_again() {
 
 #[test]
 fn a_key_has_one_text_and_one_that_can_not_be_read_is_named() {
-    let keys = ["array", "device/7", "volume/18446744073709551615", "file-system/3", "record/1", "lease/9"];
+    let keys = ["machines", "array", "device/7", "volume/18446744073709551615", "file-system/3", "record/1", "lease/9"];
     for text in keys.into_iter().chain(["spare/00000000000000ff"]) {
         assert_eq!(text.parse::<Key>().map(|key| key.to_string()), Ok(text.to_string()));
     }
@@ -475,4 +498,57 @@ fn a_leader_that_gets_no_long_answers_leaves_the_array_to_the_other() {
         world.pass(Duration::from_secs(30));
         assert_eq!(world.leader(), 1 - narrow);
     }
+}
+
+#[test]
+fn a_machine_joins_by_a_token_becomes_a_candidate_and_is_known_to_the_next_leader() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(10));
+    let refuses = |world: &mut World, request: Request, why: &str| {
+        let before = (world.head.candidates.clone(), world.keys.clone());
+        let refused = world.answer(request).expect_err("it is refused").to_string();
+        assert!(refused.contains(why), "{refused}");
+        assert_eq!((&world.head.candidates, &world.keys), (&before.0, &before.1), "{why}");
+    };
+    assert!(world.answer(token(7)).is_ok());
+    let at = Some(("m2.lan", 7400));
+    refuses(&mut world, join(8, 1, "m2", at), "it is not known");
+    refuses(&mut world, join(7, 1, "m2", None), "the array has no machine m2");
+    refuses(&mut world, join(7, 1, "m1", at), "has a machine m1 already, at m1.lan:7400");
+    refuses(&mut world, join(7, 1, "m2", Some(("m1.lan", 7500))), "have common ports");
+    let Request::Join(foreign) = join(7, 1, "m2", at) else { unreachable!("it is one") };
+    refuses(&mut world, Request::Join(Joining { array: ArrayId([2; 16]), ..foreign }), "it is one of array");
+    // Two at once.
+    let [one, other] = [("m2", 1), ("m3", 2)]
+        .map(|(name, nonce)| world.ask(world.leader(), join(7, nonce, name, Some((&format!("{name}.lan"), 7400)))));
+    world.pass(STEP * 2);
+    assert!(matches!(&world.answers[&one], Ok(Reply::Machines(now)) if now.machines["m2"].candidate == 2));
+    let refused = world.answers[&other].as_ref().expect_err("the token was used");
+    assert_eq!(refused.to_string(), "the token is refused: machine m2 has used it");
+    assert_eq!(world.head.candidates, [0, 1, 2].map(CandidateId).into());
+    world.change_leader();
+    let Ok(Reply::Machines(known)) = world.answer(Request::Machines) else { panic!("no machines") };
+    assert!(known.machines.len() == 3 && known.machines["m2"].later);
+    assert_eq!(world.answer(join(7, 1, "m2", at)), Ok(Reply::Machines(known)), "an answer may be lost");
+    refuses(&mut world, join(7, 3, "m2", at), "machine m2 has used it");
+    // One that is gone comes back under another number.
+    let own = format!("m{}", world.leader());
+    refuses(&mut world, Request::Leave { name: own.clone() }, &format!("the monitor of machine {own} leads"));
+    assert!(world.answer(Request::Leave { name: "m2".into() }).is_ok());
+    assert_eq!(world.head.candidates, [0, 1].map(CandidateId).into());
+    assert!(world.answer(token(9)).is_ok() && world.answer(join(9, 4, "m2", None)).is_ok());
+    assert_eq!(world.head.candidates, [0, 1, 3].map(CandidateId).into());
+}
+
+#[test]
+fn a_token_is_good_for_an_hour() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(10));
+    (0..70).for_each(|secret| assert!(world.answer(token(secret)).is_ok()));
+    let join = |world: &mut World, secret| world.answer(join(secret, 1, "m2", Some(("m2.lan", 7400))));
+    assert!(matches!(join(&mut world, 5), Err(Refused::Token(why)) if why.starts_with("it is not known")));
+    world.now.clock = world.now.clock.ahead(TOKEN_LIFE - STEP);
+    assert!(join(&mut world, 6).is_ok());
+    world.now.clock = world.now.clock.ahead(STEP);
+    assert!(matches!(join(&mut world, 7), Err(Refused::Token(why)) if why.starts_with("it has ended")));
 }

@@ -9,11 +9,12 @@ use crate::state_from_devices::{self, NUMBERS_LEFT_OUT};
 use braid_base::{ArrayId, DeviceId, Generation};
 use braid_control::{
     ArrayDescription, CLUSTER_SCHEMA, Cluster, ClusterFile, ControlError, ControlPlane, DeviceEntry, HostEntry,
-    LocalFolder, MachineEntry, Moment, Supervision, new_array_id, shell_word,
+    LocalFolder, MachineEntry, Moment, MonitorRole, Supervision, new_array_id, shell_word,
 };
 use braid_layout::RaidLevel;
 use braid_leader_client::http::{self, CLUSTER};
-use braid_registrar::{Content, LeaseEntry};
+use braid_leader_client::{AskError, LeaderClient};
+use braid_registrar::{Content, Joining, LeaseEntry, Machines, Reply, Request, TOKEN_LIFE, hash_of};
 use braid_store::StoreConfig;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -85,7 +86,9 @@ impl NewCluster {
         let machines: BTreeMap<_, _> = all
             .into_iter()
             .zip(1..)
-            .map(|((witness, (name, host, port)), candidate)| (name, MachineEntry { candidate, host, port, witness }))
+            .map(|((witness, (name, host, port)), candidate)| {
+                (name, MachineEntry { candidate, host, port, witness, later: false, gone: false })
+            })
             .collect();
         let file =
             ClusterFile { schema: CLUSTER_SCHEMA, array, machine, machines, etcd, lease_millis, insecure_network };
@@ -162,7 +165,8 @@ impl Adoption {
             LeaseEntry { role: host.role.clone(), nonce, is_over: host.is_over, is_asked_to_end: false }
         };
         let leases = hosts.iter().map(|host| (host.generation, lease(host))).collect();
-        let content = Content { leases, ..Content::new(description, Generation(last)) };
+        let machines = Machines::new(file.machines.clone());
+        let content = Content { leases, machines, ..Content::new(description, Generation(last)) };
         let disk = folder.monitor_state()?.unwrap_or_default();
         Ok(Adoption { supervision, folder, file, content, disk })
     }
@@ -177,28 +181,87 @@ impl Adoption {
     }
 }
 
-/// Makes this folder one of a machine of the array that the monitor at `address` belongs to.
-pub async fn join(control: &ControlPlane, address: &str, machine: &str) -> Result<ClusterFile, Failure> {
+/// A machine that is to join: its name, its host and first port if the array does not know it, and whether it is a witness.
+pub type Joiner = (String, Option<(String, u16)>, bool);
+
+/// Makes this folder one of a machine of an array. `by`: the monitor of a machine there, if the array has this machine, or a token.
+pub async fn join(control: &ControlPlane, by: &str, joiner: Joiner) -> Result<ClusterFile, Failure> {
     Cluster::require_none(control.local())?;
-    let address = if address.contains(':') { address.to_string() } else { format!("{address}:{PORT}") };
+    let read = |token: &str| {
+        let (array, secret) = token.split_once('.')?;
+        Some((ArrayId(array.parse::<uuid::Uuid>().ok()?.into_bytes()), u128::from_str_radix(secret, 16).ok()?))
+    };
+    let bad_token = || Failure::usage("bad-token", "a token has the form ARRAY.SECRET@HOST:PORT,…");
+    let token = by.split_once('@').map(|(token, _)| read(token).ok_or_else(bad_token)).transpose()?;
+    let addresses = by.rsplit('@').next().unwrap_or_default().split(',');
+    let with_port = |at: &str| if at.contains(':') { at.to_string() } else { format!("{at}:{PORT}") };
+    let addresses: Vec<_> = addresses.map(with_port).collect();
+    let mut found = known_by(&addresses[0]).await;
+    for address in &addresses[1..] {
+        found = if found.is_ok() { found } else { known_by(address).await };
+    }
+    let (name, at, witness) = joiner;
+    let mut file = ClusterFile { machine: name.clone(), ..found? };
+    let unusable = |reason| Failure::usage("bad-machines", reason);
+    if let Some((array, secret)) = token {
+        check_name(&name)?;
+        if let Some((host, port)) = at.clone() {
+            // What can't be is found before the token is used.
+            let new = MachineEntry { candidate: u16::MAX, host, witness, later: true, gone: false, port };
+            file.machines.entry(name.clone()).or_insert(new);
+            file.check().map_err(unusable)?;
+        }
+        let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
+        let joining = Joining { array, secret, nonce, name: name.clone(), at, witness };
+        match LeaderClient::new(addresses).ask(&Request::Join(joining), JOIN_WAIT).await {
+            Ok(Reply::Machines(machines)) => file.machines = machines.machines,
+            Err(AskError::Refused { code, message }) => {
+                return Err(Failure::failed(&code, message).hint(format!(
+                    "`braid cluster token` makes another one; a machine that the array has joins with `braid cluster join HOST:PORT --machine {name}`"
+                )));
+            }
+            other => {
+                return Err(Failure::unreachable("no-leader", format!("no monitor that leads answers: {other:?}")));
+            }
+        }
+    } else if !file.machines.contains_key(&name) {
+        let names = file.machines.keys().cloned().collect::<Vec<_>>().join(", ");
+        return Err(Failure::usage("no-such-machine", format!("the array has no machine {name}"))
+            .hint(format!("there are: {names}; another one joins with a token: `braid cluster token`")));
+    }
+    file.check().map_err(unusable)?;
+    Cluster::create(control.local(), &file)?;
+    Ok(file)
+}
+
+/// How the machine whose monitor is at this address knows the array.
+async fn known_by(address: &str) -> Result<ClusterFile, Failure> {
     let unreachable = |why: String| {
         Failure::unreachable("no-monitor", format!("{address}: {why}"))
             .hint("name HOST:PORT of a machine whose `braid agent` runs")
     };
-    let called = http::call(&address, (http::Method::GET, CLUSTER), Vec::new(), JOIN_WAIT).await;
+    let called = http::call(address, (http::Method::GET, CLUSTER), Vec::new(), JOIN_WAIT).await;
     let (status, body) = called.map_err(|error| unreachable(error.to_string()))?;
     let found = serde_json::from_slice::<ClusterFile>(&body);
-    let found =
-        found.map_err(|error| unreachable(format!("no monitor of an array answers there ({status}: {error})")))?;
-    if !found.machines.contains_key(machine) {
-        let names = found.machines.keys().cloned().collect::<Vec<_>>().join(", ");
-        return Err(Failure::usage("no-such-machine", format!("the array has no machine {machine}"))
-            .hint(format!("there are: {names}")));
+    found.map_err(|error| unreachable(format!("no monitor of an array answers there ({status}: {error})")))
+}
+
+/// Makes a token, by which one more machine can join for this time.
+pub async fn token(cluster: &Cluster) -> Result<(String, Duration), Failure> {
+    let (array, secret) = (cluster.file()?.array, uuid::Uuid::new_v4().as_u128());
+    let machines = cluster.machines(Request::Token { hash: hash_of(array, secret) }).await?.machines;
+    let there = machines.values().filter(|entry| !entry.gone).map(MachineEntry::http);
+    Ok((format!("{array}.{secret:032x}@{}", there.collect::<Vec<_>>().join(",")), TOKEN_LIFE))
+}
+
+/// A machine comes never again: its monitor is no candidate any more.
+pub async fn remove(cluster: &Cluster, name: &str) -> Result<(), Failure> {
+    let role = cluster.monitors().await?.get(name).copied();
+    if role.is_some_and(|role| role != MonitorRole::Silent) {
+        let message = format!("the monitor of machine {name} runs");
+        return Err(Failure::failed("monitor-running", message).hint("end `braid agent` there, and try again"));
     }
-    let file = ClusterFile { machine: machine.to_string(), ..found };
-    file.check().map_err(unreachable)?;
-    Cluster::create(control.local(), &file)?;
-    Ok(file)
+    cluster.machines(Request::Leave { name: name.to_string() }).await.map(drop).map_err(Failure::from)
 }
 
 /// The description, once a monitor leads, with the disks of this machine's devices, whose files are made if they are missing at the first
@@ -336,7 +399,7 @@ mod tests {
         assert_eq!((devices[1], devices[5]), (("m2", "m2.lan:7411"), ("m3", "m3.lan:7415")));
         let of = |live: &[&str], number| {
             let machines = live.iter().map(|name| name.to_string()).collect();
-            let live = Live { machines, served_elsewhere: BTreeSet::new() };
+            let live = Live { machines, served_elsewhere: BTreeSet::new(), all: file.machines.clone() };
             let on = |name: &&String| {
                 ClusterFile { machine: name.to_string(), ..file.clone() }.deals_here(number, Some(&live))
             };

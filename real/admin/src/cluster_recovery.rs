@@ -10,11 +10,13 @@ use crate::failure::Failure;
 use crate::state_from_devices::{NUMBERS_LEFT_OUT, explain, lived_by, require_views};
 use braid_base::checksum::crc32c;
 use braid_base::{ArrayId, DeviceId, DiskId, Generation, Level, Member, MemberState, Membership, ObjectId};
-use braid_control::{ArrayDescription, ClusterFile, DeviceEntry, LocalFolder, private_file, unix_millis_now};
+use braid_control::{
+    ArrayDescription, ClusterFile, DeviceEntry, LocalFolder, MachineEntry, private_file, unix_millis_now,
+};
 use braid_leadership::{CandidateId, Head, Nonce};
 use braid_membership::record_recovery::{self, DeviceTestimony, Evidence, RecordSummary, RecoveredRecord};
 use braid_ordering::Ordering;
-use braid_registrar::{Content, Keys, LeaseEntry, image};
+use braid_registrar::{Content, Keys, LeaseEntry, Machines, image};
 use braid_store::JournalView;
 use braid_wire::ObjectDescription;
 use serde::de::DeserializeOwned;
@@ -60,6 +62,8 @@ pub struct Backup {
     pub last_generation: u32,
     pub leases: BTreeMap<u32, LeaseEntry>,
     pub description: ArrayDescription,
+    #[serde(default)]
+    machines: BTreeMap<String, MachineEntry>,
     /// The copies of the monitor's record, in hexadecimal digits.
     record: [String; 2],
 }
@@ -69,6 +73,9 @@ pub struct Backup {
 #[serde(deny_unknown_fields)]
 pub struct Export {
     pub machine: String,
+    /// Those that it knows.
+    #[serde(default)]
+    machines: BTreeMap<String, MachineEntry>,
     made_unix_millis: u64,
     /// The last term that its monitor has seen, and the last write of that.
     seen: (u64, u64),
@@ -143,12 +150,13 @@ impl Backup {
         if head.candidates.is_empty() {
             return Err(damaged("a recovery or an adoption was interrupted: repeat it".into()));
         }
-        let Content { description, last, leases } =
+        let Content { description, last, leases, machines } =
             Content::of(&found.keys).map_err(|error| damaged(error.to_string()))?;
         let digits = |key| Some(found.keys.get(key)?.iter().map(|byte| format!("{byte:02x}")).collect());
         let [Some(one), Some(other)] = COPIES.map(digits) else { return Err(damaged("a record is missing".into())) };
         let leases = leases.into_iter().map(|(host, lease)| (host.0, lease)).collect();
-        Ok(Backup { term: head.term, last_generation: last.0, leases, description, record: [one, other] })
+        let (machines, record) = (machines.machines, [one, other]);
+        Ok(Backup { term: head.term, last_generation: last.0, leases, description, machines, record })
     }
 
     fn record(&self) -> Option<RecordSummary> {
@@ -189,7 +197,8 @@ pub fn export(
     let number =
         |name: &str| mark.as_ref().map_or(0, |mark: &serde_json::Value| mark["mark"][name].as_u64().unwrap_or(0));
     let (machine, made_unix_millis) = (file.machine.clone(), unix_millis_now());
-    Ok((Export { machine, made_unix_millis, seen: (number("term"), number("seq")), devices }, unread))
+    let machines = file.machines.clone();
+    Ok((Export { machine, machines, made_unix_millis, seen: (number("term"), number("seq")), devices }, unread))
 }
 
 fn exported(path: &Path, array: ArrayId) -> Result<ExportedDevice, Failure> {
@@ -283,6 +292,13 @@ pub fn recover(
     let term = above(terms.into_iter().max().unwrap_or_default())?;
     (description.revision, description.next_volume) = (above(newest)?, above(description.next_volume)?);
     let given = copies.iter().map(|copy| copy.generation).chain(devices.iter().map(|device| device.generation.0));
+    let known = [&file.machines].into_iter().chain(exports.iter().map(|export| &export.machines));
+    let known =
+        known.chain(backup.map(|backup| &backup.machines)).chain(now.as_ref().map(|now| &now.machines.machines));
+    let mut machines: Vec<_> = known.flatten().map(|(name, entry)| (name.clone(), entry.clone())).collect();
+    // A machine that has joined anew has a higher number; one that is gone was known before that.
+    machines.sort_by_key(|(_, entry)| (entry.candidate, entry.gone));
+    let machines = Machines::new(machines.into_iter().collect());
     let given = given.chain(backup.map(|backup| backup.last_generation)).chain(now.map(|now| now.last.0));
     let last = given.max().unwrap_or_default().checked_add(NUMBERS_LEFT_OUT as u32).filter(|last| *last < u32::MAX - 1);
     let last =
@@ -316,7 +332,8 @@ pub fn recover(
     let views: Vec<_> = views.map(|(id, device)| (*id, device.view())).collect();
     require_views(&description, revision, record.membership(), views.iter().map(|(id, view)| (*id, view)))
         .map_err(|failure| failure.hint("name a newer backup with --from FILE, or export from all machines again"))?;
-    Ok(Recovered { term, content: Content::new(description, Generation(last)), record, revision })
+    let content = Content { machines, ..Content::new(description, Generation(last)) };
+    Ok(Recovered { term, content, record, revision })
 }
 
 /// Refuses a description that lacks a device which is in, with the volumes there.
@@ -347,8 +364,9 @@ fn disk_of(description: &ArrayDescription, id: u16) -> Option<DiskId> {
 }
 
 /// A head of this term, in which no candidate has led. It can't be that of another history.
-pub fn head(file: &ClusterFile, term: u64) -> Head {
-    let candidates = file.machines.values().map(|machine| CandidateId(machine.candidate)).collect();
+pub fn head(machines: &Machines, term: u64) -> Head {
+    let there = machines.machines.values().filter(|machine| !machine.gone);
+    let candidates = there.map(|machine| CandidateId(machine.candidate)).collect();
     Head { term, nonce: Nonce(uuid::Uuid::new_v4().as_u128()), ..Head::first(candidates) }
 }
 

@@ -13,18 +13,18 @@ use crate::reserve;
 use crate::{
     ArrayDescription, ControlError, DeviceEntry, HostEntry, LeaseReport, MonitorEntry, MonitorReport, Origin, Process,
 };
-use braid_base::{ArrayId, DeviceId, Generation};
+use braid_base::{ArrayId, Generation};
 use braid_host_leases::{Expired, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, LeaseEnd, Version};
 use braid_leader_client::http::{self, Method, STATE};
 use braid_leader_client::{AskError, LeaderClient};
-use braid_registrar::{HostLease, Reply, Request};
+use braid_registrar::{HostLease, MachineEntry, Machines, Reply, Request, check};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::task::JoinSet;
 
 /// How long the leader may take to answer. The next leader needs 1.5 s.
@@ -35,8 +35,6 @@ const SHORT_WAIT: Duration = Duration::from_secs(2);
 const STATE_WAIT: Duration = Duration::from_millis(500);
 /// The role of the host of the process that runs a machine's part of the array.
 pub const AGENT: &str = "up";
-/// Where devices listen, above a machine's first port.
-const DEVICE_PORTS: u16 = 10;
 
 /// The schema of `cluster.json`.
 pub const SCHEMA: u64 = 1;
@@ -59,42 +57,6 @@ pub struct ClusterFile {
     pub insecure_network: bool,
 }
 
-/// A machine of the array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MachineEntry {
-    /// The number of its monitor among the candidates.
-    pub candidate: u16,
-    /// Its name or address in the network.
-    pub host: String,
-    /// It runs a monitor, and neither devices nor servers.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub witness: bool,
-    /// The first of its ports: that of the monitor's HTTP interface. The next one is the monitor's own, and those of devices follow.
-    pub port: u16,
-}
-
-impl MachineEntry {
-    /// `HOST:PORT` of its monitor's HTTP interface.
-    pub fn http(&self) -> String {
-        self.at(self.port)
-    }
-
-    /// Where its monitor listens for devices and hosts.
-    pub fn wire(&self) -> String {
-        self.at(self.port + 1)
-    }
-
-    /// Where a device of it listens.
-    pub fn device(&self, id: DeviceId) -> String {
-        self.at(self.port + DEVICE_PORTS + id.0)
-    }
-
-    fn at(&self, port: u16) -> String {
-        format!("{}:{port}", self.host)
-    }
-}
-
 impl ClusterFile {
     /// The machine of this folder.
     pub fn own(&self) -> &MachineEntry {
@@ -103,14 +65,6 @@ impl ClusterFile {
 
     /// Why it can't be used.
     pub fn check(&self) -> Result<(), String> {
-        let numbers: BTreeSet<_> = self.machines.values().map(|entry| entry.candidate).collect();
-        let ports = DEVICE_PORTS + braid_base::limits::DEVICES_MAX as u16;
-        let most = u16::MAX - ports;
-        let is_host = |host: &str| !host.is_empty() && (!host.contains(':') || host.starts_with('['));
-        let overlap = |one: &MachineEntry, other: &MachineEntry| {
-            one.candidate < other.candidate && one.host == other.host && one.port.abs_diff(other.port) < ports
-        };
-        let mut pairs = self.machines.values().flat_map(|one| self.machines.values().map(move |other| (one, other)));
         let is_open = |host: &str| host != "localhost" && !host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
         let exposed = self.machines.values().find(|entry| !self.insecure_network && is_open(&entry.host));
         match () {
@@ -118,13 +72,7 @@ impl ClusterFile {
             () if !(LEASE_MILLIS_MIN..=LEASE_MILLIS_MAX).contains(&self.lease_millis) => {
                 Err(format!("a lease has {LEASE_MILLIS_MIN} to {LEASE_MILLIS_MAX} ms"))
             }
-            () if let Some(wrong) = self.machines.values().find(|entry| !is_host(&entry.host) || entry.port == 0) => {
-                Err(format!("{} is no HOST:PORT; an address of IPv6 is in brackets", wrong.http()))
-            }
-            () if let Some((one, other)) = pairs.find(|(one, other)| overlap(one, other)) => {
-                let (one, other) = (one.http(), other.http());
-                Err(format!("{one} and {other} have common ports: on one host they must be {ports} apart"))
-            }
+            () if let Err(reason) = check(&self.machines) => Err(reason),
             () if let Some(exposed) = exposed => {
                 let at = exposed.http();
                 Err(format!(
@@ -132,8 +80,6 @@ impl ClusterFile {
                 ))
             }
             () if !self.machines.contains_key(&self.machine) => Err(format!("it has no machine {}", self.machine)),
-            () if numbers.len() < self.machines.len() => Err("two machines have one number".to_string()),
-            () if self.machines.values().any(|entry| entry.port > most) => Err(format!("a port is above {most}")),
             () if self.storing().next().is_none() => Err("no machine has devices".to_string()),
             () if self.etcd.is_empty() => Err("it names no member of etcd".to_string()),
             () => Ok(()),
@@ -148,7 +94,10 @@ impl ClusterFile {
     /// True if it is this machine that runs a server of this number, of those that any machine can run. They are dealt among all, and those of
     /// a machine that is not among the `live` ones go to the next one.
     pub fn deals_here(&self, number: u16, live: Option<&Live>) -> bool {
-        let names: Vec<_> = self.storing().map(|(name, _)| name).collect();
+        // A server that stays where it is must not move with a machine that joins.
+        let all = live.map(|live| &live.all).filter(|all| !all.is_empty()).unwrap_or(&self.machines);
+        let deals = |entry: &MachineEntry| !entry.witness && (live.is_some() || !entry.later);
+        let names: Vec<_> = all.iter().filter(|(_, entry)| deals(entry)).map(|(name, _)| name).collect();
         let mut turns = names.iter().cycle().skip(usize::from(number) % names.len()).take(names.len()).copied();
         turns.find(|name| live.is_none_or(|live| live.machines.contains(*name))) == Some(&self.machine)
     }
@@ -161,6 +110,8 @@ pub struct Live {
     pub machines: BTreeSet<String>,
     /// The file systems whose metadata servers are on other machines.
     pub served_elsewhere: BTreeSet<u16>,
+    /// All machines that there are.
+    pub all: BTreeMap<String, MachineEntry>,
 }
 
 /// What a machine's monitor does at present.
@@ -218,6 +169,8 @@ pub struct Cluster {
 #[derive(Debug, Default)]
 struct Known {
     opened: OnceLock<(ClusterFile, LeaderClient)>,
+    /// When the file was written by which the client knows the candidates.
+    written: Mutex<Option<SystemTime>>,
     /// Hosts of this process that have been asked to end.
     asked_to_end: Mutex<BTreeSet<Generation>>,
     /// The process is about to end, and waits for the leader only a little.
@@ -287,7 +240,8 @@ impl Cluster {
         let served_elsewhere = served.collect();
         let agents = hosts.iter().filter(|host| host.role == AGENT).map(|host| host.report.machine.clone());
         let machines: Option<_> = agents.chain([Some(own.clone())]).collect();
-        Ok(machines.map(|machines| Live { machines, served_elsewhere }))
+        let all = self.machines(Request::Machines).await?.machines;
+        Ok(machines.map(|machines| Live { machines, served_elsewhere, all }))
     }
 
     /// What the monitor of each machine does.
@@ -318,10 +272,43 @@ impl Cluster {
         let missing = || ControlError::NoArray { dir: self.folder.dir().to_path_buf() };
         let file: ClusterFile = file::read(&path)?.ok_or_else(missing)?;
         file.check().map_err(|reason| ControlError::Inconsistent { file: path, reason })?;
-        // The one of this machine is asked first.
-        let others = file.machines.values().filter(|entry| *entry != file.own());
-        let leader = LeaderClient::new([file.own()].into_iter().chain(others).map(MachineEntry::http));
+        let leader = LeaderClient::new(candidates(&file));
         Ok(self.known.opened.get_or_init(|| (file, leader)))
+    }
+
+    /// The client, which knows the machines that have joined meanwhile, as soon as the file has them.
+    fn leader(&self) -> Result<&LeaderClient, ControlError> {
+        let (_, leader) = self.open()?;
+        let path = self.folder.path(CLUSTER);
+        let written = std::fs::metadata(&path).and_then(|found| found.modified()).ok();
+        if std::mem::replace(&mut *self.known.written.lock().expect("no holder panics"), written) != written
+            && let Ok(Some(file)) = file::read::<ClusterFile>(&path)
+            && file.check().is_ok()
+        {
+            leader.know(candidates(&file));
+        }
+        Ok(leader)
+    }
+
+    /// Has the leader carry out a request about the machines of the array. Returns them.
+    pub async fn machines(&self, request: Request) -> Result<Machines, ControlError> {
+        match self.ask(request).await? {
+            Reply::Machines(machines) => Ok(machines),
+            other => Err(strange(&other)),
+        }
+    }
+
+    /// Writes the machines that the leader knows into the file, for the processes here that run and for later ones. Returns it.
+    pub async fn learn(&self) -> Result<ClusterFile, ControlError> {
+        let (machines, path) = (self.machines(Request::Machines).await?.machines, self.folder.path(CLUSTER));
+        let before = file::read::<ClusterFile>(&path)?.unwrap_or(self.file()?.clone());
+        let next = ClusterFile { machines, ..before.clone() };
+        if next == before || next.check().is_err() {
+            return Ok(before);
+        }
+        let _lock = self.folder.lock()?;
+        self.folder.replace(&path, &next, Durability::Durable)?;
+        Ok(next)
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, ControlError> {
@@ -330,7 +317,7 @@ impl Cluster {
     }
 
     async fn ask_within(&self, request: Request, within: Duration) -> Result<Reply, ControlError> {
-        match self.open()?.1.ask(&request, within).await {
+        match self.leader()?.ask(&request, within).await {
             Err(why @ AskError::NoLeader { .. }) => {
                 Err(ControlError::NoLeader { monitors: self.monitors().await?, why })
             }
@@ -368,7 +355,7 @@ impl Cluster {
 
     /// The last report of the leading monitor; none if this process has seen none.
     pub(crate) async fn monitor(&self) -> Result<Option<MonitorEntry>, ControlError> {
-        match self.open()?.1.monitor(SHORT_WAIT).await {
+        match self.leader()?.monitor(SHORT_WAIT).await {
             // It leads as far as is known: who needs it goes on asking where it was.
             Err(AskError::NoLeader { .. }) => {}
             said => {
@@ -472,6 +459,12 @@ impl Cluster {
     fn asked_to_end(&self) -> MutexGuard<'_, BTreeSet<Generation>> {
         self.known.asked_to_end.lock().expect("no holder panics")
     }
+}
+
+/// Where the candidates are. The one of this machine is asked first.
+fn candidates(file: &ClusterFile) -> Vec<String> {
+    let others = file.machines.values().filter(|entry| *entry != file.own() && !entry.gone);
+    [file.own()].into_iter().chain(others).map(MachineEntry::http).collect()
 }
 
 /// A host as the leader lists it. What it said can be unreadable: a newer release may have written that.

@@ -7,13 +7,13 @@ use braid_admin::cluster_recovery::{Found, head};
 use braid_admin::failure::Failure;
 use braid_base::limits::Settings;
 use braid_base::{Epoch, Generation, Now};
-use braid_control::{ArrayDescription, ClusterFile, ControlPlane, Event, Leases, MonitorSays, Origin};
+use braid_control::{ArrayDescription, Cluster, ClusterFile, ControlPlane, Event, Leases, MonitorSays, Origin};
 use braid_etcd::{Registry, RegistryError, Swapped};
-use braid_leader::{Candidate, CandidateError, CandidateState, Place, Shown};
+use braid_leader::{Candidate, CandidateError, CandidateState, Known, Place, Shown};
 use braid_leadership::times::SILENCE;
 use braid_leadership::{CandidateId, Head};
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig};
-use braid_registrar::Content;
+use braid_registrar::{Content, Machines};
 use braid_session::HEARTBEAT;
 use braid_shell::{Address, Counters};
 use std::collections::BTreeSet;
@@ -23,13 +23,17 @@ use tokio::sync::{mpsc, watch};
 
 /// How long etcd may take to have a leader.
 const ETCD_WAIT: Duration = Duration::from_secs(10);
+/// The wait before it is asked again which machines there are.
+const LEARN_PAUSE: Duration = Duration::from_secs(1);
 /// What the candidate has seen of the history, in the folder of its machine.
 const MARK: &str = "candidate.json";
 
 /// Makes the keys of a new array in etcd.
 pub async fn create(file: &ClusterFile, description: ArrayDescription) -> Result<(), Failure> {
-    let (content, disk) = (Content::new(description, Generation(0)), vec![0; DISK_BYTES as usize]);
-    replace(file, Found::default(), (head(file, 0), &content, &disk)).await
+    let machines = Machines::new(file.machines.clone());
+    let (head, disk) = (head(&machines, 0), vec![0; DISK_BYTES as usize]);
+    let content = Content { machines, ..Content::new(description, Generation(0)) };
+    replace(file, Found::default(), (head, &content, &disk)).await
 }
 
 /// What etcd has of the array.
@@ -102,7 +106,6 @@ pub async fn run(
         id: CandidateId(own.candidate),
         wire: own.wire().parse().map_err(|_| unknown())?,
         http: http.ok_or_else(unknown)?,
-        others: file.machines.values().map(|other| (CandidateId(other.candidate), other.http())).collect(),
         etcd: file.etcd.clone(),
         mark: cluster.folder().dir().join(MARK),
         insecure_network: file.insecure_network,
@@ -123,10 +126,11 @@ pub async fn run(
         events,
         counters: counters.clone(),
     };
+    let known = watch::Sender::new(known_of(file));
     let shown = Shown {
         state: watch::Sender::new(CandidateState::default()),
         report: Box::new(move |now, monitor, revision| reporter.report(now, monitor, revision)),
-        cluster: serde_json::to_string(file).expect("our own types have a JSON form"),
+        known: known.subscribe(),
     };
     let mut state = shown.state.subscribe();
     let stopping = async {
@@ -138,7 +142,24 @@ pub async fn run(
     tokio::select! {
         ended = candidate.run(counters, shown, stop) => ended.map_err(failure),
         never = record(control.clone(), told) => match never {},
+        never = learn(cluster, known) => match never {},
         never = stopping => never,
+    }
+}
+
+fn known_of(file: &ClusterFile) -> Known {
+    let candidates = file.machines.values().map(|entry| (CandidateId(entry.candidate), entry.http())).collect();
+    Known { candidates, cluster: serde_json::to_string(file).expect("our own types have a JSON form") }
+}
+
+/// Keeps up with the machines that join.
+async fn learn(cluster: &Cluster, known: watch::Sender<Known>) -> std::convert::Infallible {
+    loop {
+        tokio::time::sleep(LEARN_PAUSE).await;
+        match cluster.learn().await {
+            Ok(file) => drop(known.send_replace(known_of(&file))),
+            Err(error) => tracing::debug!("can't read which machines there are: {error}"),
+        }
     }
 }
 

@@ -4,8 +4,8 @@
 use crate::http::{self, CallError, MONITOR, REQUESTS, Refusal};
 use braid_registrar::{Reply, Request};
 use hyper::{Method, StatusCode};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub struct LeaderClient {
     /// `HOST:PORT` of each candidate's HTTP interface.
-    candidates: Arc<[String]>,
+    candidates: Arc<RwLock<Vec<String>>>,
     /// The one that answered last.
     last: Arc<AtomicUsize>,
 }
@@ -44,7 +44,12 @@ pub enum AskError {
 impl LeaderClient {
     /// `candidates`: `HOST:PORT` of the HTTP interface of each, at least one. Nothing is sent before the first request.
     pub fn new(candidates: impl IntoIterator<Item = String>) -> LeaderClient {
-        LeaderClient { candidates: candidates.into_iter().collect(), last: Arc::default() }
+        LeaderClient { candidates: Arc::new(RwLock::new(candidates.into_iter().collect())), last: Arc::default() }
+    }
+
+    /// From now on, these are the candidates, also for requests that are under way.
+    pub fn know(&self, candidates: Vec<String>) {
+        *self.candidates.write().unwrap_or_else(PoisonError::into_inner) = candidates;
     }
 
     /// Asks until there is a definite answer, at most for the time `within`.
@@ -72,11 +77,13 @@ impl LeaderClient {
         within: Duration,
         read: impl Fn(&[u8]) -> Result<T, String>,
     ) -> Result<T, AskError> {
-        let (begun, count) = (Instant::now(), self.candidates.len());
+        let begun = Instant::now();
         let mut why = "no candidate is known".to_string();
         while let Some(left) = within.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+            let candidates = self.candidates.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let count = candidates.len();
             let index = self.last.load(Ordering::Relaxed) % count.max(1);
-            let Some(address) = self.candidates.get(index) else { break };
+            let Some(address) = candidates.get(index) else { break };
             let answered = http::call(address, (method.clone(), path), body.clone(), left.min(CALL_WAIT)).await;
             let may_be_made = match answered {
                 Ok((StatusCode::OK, reply)) => match read(&reply) {

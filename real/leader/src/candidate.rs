@@ -41,8 +41,6 @@ pub struct Place {
     pub wire: Address,
     /// Where processes and other candidates connect, over HTTP.
     pub http: SocketAddr,
-    /// `HOST:PORT` of the HTTP interface of each other candidate.
-    pub others: BTreeMap<CandidateId, String>,
     /// The members of etcd, such as `http://10.77.0.1:2379`.
     pub etcd: Vec<String>,
     /// The file in which it keeps what it has seen of the history.
@@ -100,6 +98,14 @@ pub type ReportMaker = Box<dyn FnMut(Now, &Monitor, u64) -> Option<String> + Sen
 pub struct Shown {
     pub state: watch::Sender<CandidateState>,
     pub report: ReportMaker,
+    pub known: watch::Receiver<Known>,
+}
+
+/// What it knows of the array's machines. It may change while it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// `HOST:PORT` of the HTTP interface of each candidate.
+    pub candidates: BTreeMap<CandidateId, String>,
     /// The file by which machines know the array.
     pub cluster: String,
 }
@@ -122,7 +128,7 @@ pub(crate) struct Handle {
     last: Arc<AtomicU64>,
     state: watch::Receiver<CandidateState>,
     report: watch::Receiver<Option<String>>,
-    cluster: Arc<str>,
+    known: watch::Receiver<Known>,
 }
 
 impl Handle {
@@ -131,8 +137,8 @@ impl Handle {
         self.report.borrow().clone()
     }
 
-    pub fn cluster(&self) -> String {
-        self.cluster.to_string()
+    pub fn known(&self) -> Known {
+        self.known.borrow().clone()
     }
 
     pub fn state(&self) -> CandidateState {
@@ -194,16 +200,11 @@ impl Candidate {
         self.http.local_addr()
     }
 
-    /// Names the others, if their addresses were not known before.
-    pub fn know(&mut self, others: BTreeMap<CandidateId, String>) {
-        self.place.others = others;
-    }
-
     /// Runs until `stop` completes; then its term ends in order, if it leads.
     pub async fn run(
         self,
         counters: Arc<Counters>,
-        Shown { state: look, report, cluster }: Shown,
+        Shown { state: look, report, known }: Shown,
         stop: impl Future<Output = ()>,
     ) -> Result<(), CandidateError> {
         let Candidate { place, config, registry, listener, http, mark } = self;
@@ -221,14 +222,14 @@ impl Candidate {
         let (end, ended) = oneshot::channel::<()>();
         let until = async { drop(ended.await) };
         let (client, running) = run_service(machine, us, (us.id, listener), none, counters, until);
-        let (waiting, last, cluster) = (Arc::default(), Arc::default(), cluster.into());
-        let handle = Handle { client, waiting, last, state: state.clone(), report: last_report, cluster };
+        let (waiting, last) = (Arc::default(), Arc::default());
+        let handle = Handle { client, waiting, last, state: state.clone(), report: last_report, known };
         let (calls, mut answers) = Calls::new(registry);
         let pumping = async {
             loop {
                 tokio::select! {
                     Some(call) = wanted.recv() => match calls.make(call) {
-                        Some(Outgoing::Send { to, message }) => send(&place, to, message),
+                        Some(Outgoing::Send { to, message }) => send(&place, handle.known().candidates.remove(&to), message),
                         Some(Outgoing::Reply { id, outcome }) => {
                             // Its process may have gone.
                             handle.waiting().remove(&id).map(|asker| asker.send(outcome));
@@ -268,13 +269,13 @@ fn is_loopback(host: &str) -> bool {
 }
 
 /// Says something to another candidate, if its address is known. What is lost is said again.
-fn send(place: &Place, to: CandidateId, message: Message) {
-    let Some(address) = place.others.get(&to).cloned() else { return };
+fn send(place: &Place, to: Option<String>, message: Message) {
+    let Some(address) = to else { return };
     let path = format!("{CANDIDATES}{}", place.id.0);
     let body = serde_json::to_vec(&message).expect("numbers");
     tokio::spawn(async move {
         if let Err(error) = http::call(&address, (Method::POST, &path), body, MESSAGE_WAIT).await {
-            tracing::debug!("candidate {} at {address}: {error}", to.0);
+            tracing::debug!("the candidate at {address}: {error}");
         }
     });
 }

@@ -22,4 +22,4 @@ mod candidate;
 mod machine;
 mod server;
 
-pub use candidate::{Candidate, CandidateError, CandidateState, Place, ReportMaker, Shown};
+pub use candidate::{Candidate, CandidateError, CandidateState, Known, Place, ReportMaker, Shown};

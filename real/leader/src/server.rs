@@ -90,7 +90,7 @@ async fn answer(
     let from = path.strip_prefix(CANDIDATES).and_then(|number| number.parse().ok()).map(CandidateId);
     match (parts.method, from) {
         (Method::GET, None) if path == STATE => json(StatusCode::OK, &handle.state()),
-        (Method::GET, None) if path == CLUSTER => send(StatusCode::OK, handle.cluster()),
+        (Method::GET, None) if path == CLUSTER => send(StatusCode::OK, handle.known().cluster),
         (Method::GET, None) if path == MONITOR => match handle.report() {
             Some(report) => send(StatusCode::OK, report),
             None => refuse(StatusCode::MISDIRECTED_REQUEST, "not-leading", &Refused::NotLeading),
@@ -119,6 +119,7 @@ async fn respond(handle: &Handle, request: Request) -> Answer {
         Refused::NotLeading => (StatusCode::MISDIRECTED_REQUEST, "not-leading"),
         Refused::Unknown => (StatusCode::GATEWAY_TIMEOUT, "unknown"),
         Refused::Busy | Refused::Unreadable => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+        Refused::Token(_) => (StatusCode::CONFLICT, "bad-token"),
         Refused::LeaseLost(_) => (StatusCode::CONFLICT, "lease-lost"),
         _ => (StatusCode::CONFLICT, "invalid"),
     };

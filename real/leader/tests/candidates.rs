@@ -8,7 +8,7 @@ use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation};
 use braid_description::ArrayDescription;
 use braid_host_leases::Version;
-use braid_leader::{Candidate, CandidateError, CandidateState, Place, Shown};
+use braid_leader::{Candidate, CandidateError, CandidateState, Known, Place, Shown};
 use braid_leader_client::{AskError, LeaderClient};
 use braid_leadership::{CandidateId, Head};
 use braid_membership::{Monitor, MonitorConfig};
@@ -46,7 +46,6 @@ fn place(etcd: &Etcd, folder: &Path, id: u16) -> Place {
         id: CandidateId(id),
         wire: Address::loopback(0),
         http: "127.0.0.1:0".parse().expect("an address"),
-        others: BTreeMap::new(),
         etcd: etcd.endpoints(),
         mark: folder.join(format!("mark{id}")),
         insecure_network: false,
@@ -71,14 +70,14 @@ async fn start(etcd: &Etcd, count: u16) -> Vec<Running> {
         .enumerate()
         .map(|(id, candidate)| (CandidateId(id as u16), candidate.http().expect("bound").to_string()))
         .collect();
-    let run = |mut candidate: Candidate| {
-        candidate.know(addresses.clone());
+    let run = |candidate: Candidate| {
         let http = candidate.http().expect("bound").to_string();
         let (look, state) = watch::channel(CandidateState::default());
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters::default());
         let report = Box::new(|_, monitor: &Monitor, _| Some(monitor.membership().epoch.0.to_string()));
-        let shown = Shown { state: look, report, cluster: "cluster".into() };
+        let known = Known { candidates: addresses.clone(), cluster: "cluster".into() };
+        let shown = Shown { state: look, report, known: watch::Sender::new(known).subscribe() };
         let task = tokio::spawn(candidate.run(counters, shown, async { drop(stopped.await) }));
         Running { http, state, stop: Some(stop), task }
     };

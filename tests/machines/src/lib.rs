@@ -287,6 +287,11 @@ impl Machines {
         Some(Machines { all, served_after: Duration::ZERO, _switch: switch, _scratch: scratch, _alone: alone })
     }
 
+    /// A further machine, without a member of etcd, which does not belong to the array.
+    pub fn further(&self, id: u8) -> Machine {
+        Machine::new(id, &self._switch, &self._scratch).expect("the others were made")
+    }
+
     /// Does this with all machines at once.
     pub fn at_once(&mut self, work: impl Fn(&mut Machine) + Sync) {
         std::thread::scope(|scope| self.all.iter_mut().for_each(|machine| drop(scope.spawn(|| work(machine)))));

@@ -26,7 +26,9 @@ commands! {
     /// docs/three-machines.md.
     pub enum Command {
         Init(Init) => init,
+        Token(Token) => token,
         Join(Join) => join,
+        Remove(Remove) => remove,
         Adopt(Adopt) => adopt,
         Backup(Backup) => backup,
         Recover(Recover) => recover,
@@ -80,16 +82,48 @@ pub struct Init {
     file_system: Option<String>,
 }
 
+/// Print a token, by which one more machine joins the array
+///
+/// It has the array's number, a secret, and where the monitors are. It is good for one machine and for an hour. Nothing is encrypted yet: it
+/// guards against mistakes, and not against those who read or write in the network.
+///
+/// Example: `braid cluster token --array braid://lab`, and on the new machine
+///   `braid cluster join TOKEN --machine m4=10.77.0.4 --array braid://lab`
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Token {}
+
 /// Make the folder of a machine of an array that another machine has made
 ///
-/// Example: `braid cluster join 10.77.0.1:7400 --machine m2 --array braid://lab`
+/// With the address of a monitor, of a machine that the array has: at first, and when its folder is lost. With a token, of a further machine.
+/// That one runs a monitor, too, and has no devices yet: `braid device add` there, when `braid agent` runs.
+///
+/// Examples:
+///   braid cluster join 10.77.0.1:7400 --machine m2 --array braid://lab
+///   braid cluster join TOKEN --machine m4=10.77.0.4 --array braid://lab
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 pub struct Join {
-    /// The HTTP interface of a monitor: HOST:PORT of a machine whose `braid agent` runs
-    #[arg(value_name = "HOST:PORT")]
-    address: String,
-    /// The name of this machine
-    #[arg(long, value_name = "NAME")]
+    /// The HTTP interface of a monitor, HOST:PORT of a machine whose `braid agent` runs, or what `braid cluster token` prints
+    #[arg(value_name = "HOST:PORT|TOKEN")]
+    by: String,
+    /// The name of this machine; with its name or address in the network if it is new, and the first of its ports [default port: 7400]
+    #[arg(long, value_name = "NAME[=HOST[:PORT]]", value_parser = joiner)]
+    machine: (String, Option<(String, u16)>),
+    /// The new machine runs a monitor and no devices
+    #[arg(long)]
+    witness: bool,
+}
+
+/// Give up the monitor of a machine that comes never again
+///
+/// The others do not ask it any more before they go on without etcd. Its devices stay members of the array: remove them, or replace their
+/// disks. The machine can join again with a token.
+///
+/// Example: `braid cluster remove m3 --array braid://lab`
+#[derive(clap::Args)]
+pub struct Remove {
+    /// The machine, whose `braid agent` has ended
     machine: String,
 }
 
@@ -208,7 +242,7 @@ async fn adopt(Adopt { dir, places }: Adopt, common: &Common) -> Result<ExitCode
         let message = format!("etcd has this array already, and a monitor has led it (term {})", head.term);
         return Err(Failure::failed("array-exists", message).hint("a machine joins it with `braid cluster join`"));
     }
-    let head = cluster_recovery::head(&adoption.file, 0);
+    let head = cluster_recovery::head(&adoption.content.machines, 0);
     candidate::replace(&adoption.file, found, (head, &adoption.content, &adoption.disk)).await?;
     let (file, moved) = adoption.finish()?;
     let joining = cluster::joining(&file);
@@ -280,7 +314,7 @@ async fn recover(arguments: Recover, common: &Common) -> Result<ExitCode, Failur
     let found = candidate::find_unled(file).await?;
     let without = without.into_iter().map(DeviceId).collect();
     let recovered = cluster_recovery::recover((folder, file), &all, backup.as_ref(), &found, without)?;
-    let head = cluster_recovery::head(file, recovered.term);
+    let head = cluster_recovery::head(&recovered.content.machines, recovered.term);
     candidate::replace(file, found, (head, &recovered.content, &recovered.record.disk_image())).await?;
     let (was, epoch) = (recovered.revision, recovered.record.membership().epoch.0);
     let (now, last, term) = (recovered.content.description.revision, recovered.content.last.0, recovered.term);
@@ -303,12 +337,21 @@ fn cluster_of(control: &ControlPlane) -> Result<&Cluster, Failure> {
     control.cluster().ok_or_else(|| Failure::usage("no-cluster", message()))
 }
 
-async fn join(Join { address, machine }: Join, common: &Common) -> Result<ExitCode, Failure> {
-    let file = cluster::join(&common.control(), &address, &machine).await?;
-    report::print(common.json, json!({"array": file.array, "machine": file.machine}), || {
-        format!("this is machine {machine} of array {}; run `braid agent` here\n", file.array)
-    });
-    Ok(ExitCode::SUCCESS)
+async fn token(_: Token, common: &Common) -> Result<ExitCode, Failure> {
+    let (token, life) = cluster::token(cluster_of(&common.control())?).await?;
+    report::done(common.json, json!({"token": token, "seconds": life.as_secs()}), || format!("{token}\n"))
+}
+
+async fn join(Join { by, machine: (name, at), witness }: Join, common: &Common) -> Result<ExitCode, Failure> {
+    let file = cluster::join(&common.control(), &by, (name.clone(), at, witness)).await?;
+    report::done(common.json, json!({"array": file.array, "machine": name}), || {
+        format!("this is machine {name} of array {}; run `braid agent` here\n", file.array)
+    })
+}
+
+async fn remove(Remove { machine }: Remove, common: &Common) -> Result<ExitCode, Failure> {
+    cluster::remove(cluster_of(&common.control())?, &machine).await?;
+    report::done(common.json, json!({"removed": machine}), || format!("machine {machine} has no monitor any more\n"))
 }
 
 /// Runs this machine's part of the array until it is asked to end.
@@ -334,6 +377,14 @@ pub async fn agent(Agent { name, port, degraded, child_of }: Agent, common: &Com
     };
     up::run(control, &CreateOptions::default(), options, ready, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads `NAME` or what [`machine`] reads.
+fn joiner(text: &str) -> Result<(String, Option<(String, u16)>), String> {
+    if !text.contains('=') {
+        return Ok((text.to_string(), None));
+    }
+    machine(text).map(|(name, host, port)| (name, Some((host, port))))
 }
 
 /// Reads `NAME=HOST` or `NAME=HOST:PORT`.
