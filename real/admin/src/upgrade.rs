@@ -22,6 +22,14 @@ impl Array {
         Ok(self.control().monitor().await?.ok_or_else(no_monitor)?.report.upgrade)
     }
 
+    /// The machines whose monitors keep the level from being raised: they lead, or may lead, and do not say that they know the next one.
+    pub async fn older_monitors(&self, report: &UpgradeReport) -> Result<Vec<String>, Failure> {
+        match (self.control().cluster(), report.next()) {
+            (Some(cluster), Some(next)) => Ok(cluster.older_monitors(next).await?),
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// Raises the level of the array to the next one. No program of the release before can serve it, or be served, from then on. Returns
     /// the level, which is the same as before if this release knows no higher one. Errors: `older-programs`, `release-too-old`, `not-up`, `no-monitor`.
     pub async fn finish_upgrade(&self) -> Result<Level, Failure> {
@@ -30,6 +38,13 @@ impl Array {
         if level > Level::KNOWN {
             let message = format!("this release does not know level {level}: finish the upgrade with the new release");
             return Err(Failure::failed("release-too-old", message));
+        }
+        let older = self.older_monitors(&report).await?;
+        if !older.is_empty() {
+            let message = format!("monitors that do not know level {level}, or do not answer: {}", older.join(", "));
+            let hint =
+                "start these machines with the new release; `braid cluster remove` gives up one that comes never again";
+            return Err(Failure::failed("older-programs", message).hint(hint));
         }
         self.with_host("upgrade finish", async |session| {
             if level > before {

@@ -13,7 +13,7 @@ use crate::reserve;
 use crate::{
     ArrayDescription, ControlError, DeviceEntry, HostEntry, LeaseReport, MonitorEntry, MonitorReport, Origin, Process,
 };
-use braid_base::{ArrayId, Generation};
+use braid_base::{ArrayId, Generation, Level};
 use braid_host_leases::{Expired, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, LeaseEnd, Version};
 use braid_leader_client::http::{self, Method, STATE};
 use braid_leader_client::{AskError, LeaderClient};
@@ -142,6 +142,9 @@ impl fmt::Display for MonitorRole {
 struct CandidateSays {
     leads: Option<u64>,
     has_stopped: bool,
+    /// A release that does not say it knows the first one.
+    #[serde(default)]
+    knows: Level,
 }
 
 /// What the leading monitor says of itself, in JSON.
@@ -246,18 +249,29 @@ impl Cluster {
 
     /// What the monitor of each machine does.
     pub async fn monitors(&self) -> Result<BTreeMap<String, MonitorRole>, ControlError> {
+        let role = |says| match says {
+            None => MonitorRole::Silent,
+            Some(CandidateSays { has_stopped: true, .. }) => MonitorRole::Stopped,
+            Some(CandidateSays { leads: Some(_), .. }) => MonitorRole::Leads,
+            Some(_) => MonitorRole::StandsBy,
+        };
+        Ok(self.candidates().await?.into_iter().map(|(name, says)| (name, role(says))).collect())
+    }
+
+    /// The machines whose monitors do not say that they know this level. Those that are gone are not asked.
+    pub async fn older_monitors(&self, level: Level) -> Result<Vec<String>, ControlError> {
+        let there = self.machines(Request::Machines).await?.machines;
+        let says = self.candidates().await?;
+        let knows = |name: &String| says.get(name).and_then(Option::as_ref).is_some_and(|says| says.knows >= level);
+        Ok(there.into_iter().filter(|(name, entry)| !entry.gone && !knows(name)).map(|(name, _)| name).collect())
+    }
+
+    async fn candidates(&self) -> Result<BTreeMap<String, Option<CandidateSays>>, ControlError> {
         let mut asked = JoinSet::new();
         for (name, machine) in self.file()?.machines.clone() {
             asked.spawn(async move {
                 let answered = http::call(&machine.http(), (Method::GET, STATE), Vec::new(), STATE_WAIT).await;
-                let says = answered.ok().and_then(|(_, body)| serde_json::from_slice::<CandidateSays>(&body).ok());
-                let role = match says {
-                    None => MonitorRole::Silent,
-                    Some(CandidateSays { has_stopped: true, .. }) => MonitorRole::Stopped,
-                    Some(CandidateSays { leads, .. }) if leads.is_some() => MonitorRole::Leads,
-                    Some(_) => MonitorRole::StandsBy,
-                };
-                (name, role)
+                (name, answered.ok().and_then(|(_, body)| serde_json::from_slice(&body).ok()))
             });
         }
         Ok(asked.join_all().await.into_iter().collect())
@@ -327,6 +341,10 @@ impl Cluster {
 
     pub(crate) async fn describe(&self) -> Result<ArrayDescription, ControlError> {
         match self.ask(Request::Describe).await? {
+            Reply::Description(description) if description.level > Level::KNOWN => {
+                let message = format!("the array has level {}: use a newer release", description.level);
+                Err(ControlError::Leader(AskError::Refused { code: "newer-level".into(), message }))
+            }
             Reply::Description(description) => Ok(*description),
             other => Err(strange(&other)),
         }

@@ -80,6 +80,10 @@ async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, RegistryError>) ->
     loop {
         match call().await {
             Ok(answer) => return Ok(answer),
+            // What is there does not change by itself.
+            Err(error @ (RegistryError::Strange { .. } | RegistryError::Entries(_))) => {
+                return Err(failure(error.into()));
+            }
             Err(error) if begun.elapsed() > ETCD_WAIT => return Err(failure(error.into())),
             Err(_) => tokio::time::sleep(HEARTBEAT).await,
         }
@@ -100,6 +104,10 @@ pub async fn run(
 ) -> Result<(), Failure> {
     let cluster = control.cluster().expect("the array is on several machines");
     let (file, own) = (cluster.file()?, cluster.file()?.own());
+    // If etcd can't be reached, the others can't read either. What it can't read, it could not lead.
+    if let Ok((Some(_), keys)) = registry_of(file)?.read_all().await {
+        Content::of(&keys).map_err(|error| failure(RegistryError::from(error).into()))?;
+    }
     let http = tokio::net::lookup_host(own.http()).await.ok().and_then(|mut found| found.next());
     let unknown = || Failure::usage("bad-address", format!("{} is no address of this machine", own.host));
     let place = Place {
@@ -207,6 +215,9 @@ async fn record(control: ControlPlane, mut told: mpsc::UnboundedReceiver<Vec<Eve
 fn failure(error: CandidateError) -> Failure {
     let message = error.to_string();
     match error {
+        CandidateError::Registry(RegistryError::Strange { .. } | RegistryError::Entries(_)) => {
+            Failure::failed("registry-unreadable", message).hint("a newer release has written it, or it is damaged")
+        }
         CandidateError::Exposed { .. } => Failure::usage("insecure-network", message),
         CandidateError::Listen { .. } => Failure::failed("monitor-in-use", message),
         CandidateError::Registry(_) => {

@@ -3,7 +3,7 @@
 
 use crate::machine::{CandidateMachine, Told};
 use crate::server;
-use braid_base::{ArrayId, NodeId, Now, Rng};
+use braid_base::{ArrayId, Level, NodeId, Now, Rng};
 use braid_etcd::{Calls, Registry, RegistryError};
 use braid_leader_client::http::{self, CANDIDATES};
 use braid_leadership::{CandidateId, Mark, Message};
@@ -76,6 +76,8 @@ pub struct CandidateState {
     pub has_stopped: bool,
     /// Why it could not use the registry when it led last.
     pub unusable: Option<String>,
+    /// The level that its release knows.
+    pub knows: Level,
 }
 
 impl CandidateState {
@@ -86,6 +88,7 @@ impl CandidateState {
             seq: registrar.seen().map(|mark| mark.seq),
             has_stopped: registrar.deadline().is_none(),
             unusable: registrar.unusable().map(ToString::to_string),
+            knows: Level::KNOWN,
         }
     }
 }

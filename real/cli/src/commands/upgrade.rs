@@ -27,13 +27,13 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     match command {
         Command::Status => {
             let report = array.upgrade().await?;
-            let next = report.next();
+            let (next, older) = (report.next(), array.older_monitors(&report).await?);
             let json = json!({
                 "level": report.level, "next": next, "release_knows": Level::KNOWN, "monitor_knows": report.knows,
                 "older_devices": report.older_devices, "older_hosts": report.older_hosts,
-                "older_lock_servers": report.older_lock_servers,
+                "older_lock_servers": report.older_lock_servers, "older_monitors": older,
             });
-            report::done(common.json, json, || status(&report))
+            report::done(common.json, json, || status(&report, older))
         }
         Command::Finish => {
             let level = array.finish_upgrade().await?;
@@ -42,7 +42,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     }
 }
 
-fn status(report: &UpgradeReport) -> String {
+fn status(report: &UpgradeReport, monitors: Vec<String>) -> String {
     let mut text = format!("the array has level {}, and this release knows level {}\n", report.level, Level::KNOWN);
     let Some(next) = report.next() else { return text + "nothing to finish\n" };
     if report.knows < next {
@@ -50,7 +50,8 @@ fn status(report: &UpgradeReport) -> String {
     }
     let devices = report.older_devices.iter().map(u16::to_string).collect::<Vec<_>>();
     let hosts = report.older_hosts.iter().map(u32::to_string).collect::<Vec<_>>();
-    for (kind, which) in [("devices", devices), ("hosts", hosts)] {
+    let is_ready = report.is_ready() && monitors.is_empty();
+    for (kind, which) in [("devices", devices), ("hosts", hosts), ("machines with monitors", monitors)] {
         if !which.is_empty() {
             text += &format!("{kind} that do not know level {next}: {}\n", which.join(", "));
         }
@@ -58,7 +59,6 @@ fn status(report: &UpgradeReport) -> String {
     if report.older_lock_servers > 0 {
         text += &format!("lock servers that do not know level {next}: {}\n", report.older_lock_servers);
     }
-    let end =
-        if report.is_ready() { "ready: `braid upgrade finish`" } else { "restart these with the new release first" };
+    let end = if is_ready { "ready: `braid upgrade finish`" } else { "restart these with the new release first" };
     text + end + "\n"
 }
