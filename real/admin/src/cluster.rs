@@ -176,6 +176,8 @@ impl Adoption {
         let moved = self.folder.dir().join(MOVED);
         std::fs::rename(self.folder.dir().join("array.json"), &moved)?;
         Cluster::create(&self.folder, &self.file)?;
+        // Its content is in etcd, and would soon be an old one.
+        let _ = std::fs::remove_file(self.folder.dir().join("monitor.state"));
         drop(self.supervision);
         Ok((self.file, moved))
     }

@@ -110,9 +110,21 @@ pub fn write<T: Serialize>(path: &Path, kind: &str, array: ArrayId, content: &T)
     let checksum = checksum_of(content).map_err(|error| Failure::failed("bad-path", error.to_string()))?;
     let sealed = Sealed { schema: SCHEMA, kind: kind.to_string(), array, checksum, content };
     let bytes = serde_json::to_vec_pretty(&sealed).expect("its content has a JSON form");
-    let file = private_file().create_new(true).write(true).open(path);
-    let written = file.and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));
-    written.map_err(|error| Failure::from(error).of(path.display()))
+    let failed = |error| Failure::from(error).of(path.display());
+    // It never overwrites one, and leaves nothing of one that can't be written.
+    private_file().create_new(true).write(true).open(path).map_err(failed)?;
+    let (new, folder) = (path.with_added_extension("new"), path.parent().filter(|folder| *folder != Path::new("")));
+    let write = || {
+        let mut file = private_file().create(true).truncate(true).write(true).open(&new)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)?;
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().map_err(|error| {
+        let _ = (std::fs::remove_file(&new), std::fs::remove_file(path));
+        failed(error)
+    })
 }
 
 /// Reads an intact file of this kind, about this array.

@@ -133,6 +133,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         Some(dir) => ControlPlane::at(dir),
         None => common.control(),
     };
+    if control.cluster().is_some() {
+        let (place, word) = (control.place().display(), shell_word(control.place()));
+        let message = format!("{place} is the folder of a machine of an array on several");
+        return Err(Failure::usage("several-machines", message).hint(format!("run `braid agent --array {word}`")));
+    }
     let asked = CreateOptions {
         devices: arguments.devices,
         size: arguments.size,
