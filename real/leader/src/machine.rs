@@ -1,10 +1,11 @@
 //! A registrar as the machine of a node. What it wants of the registry, of other candidates and of processes goes into a channel.
 
 use crate::candidate::{CandidateState, ReportMaker};
-use braid_base::{Level, Now, Time};
+use braid_base::{Level, NodeId, Now, Time};
 use braid_leadership::Mark;
-use braid_machine::{Abandon, Effects, Machine, MonitorEffects, NoDisk, OpId};
+use braid_machine::{Abandon, Effect, Effects, Machine, MonitorEffects, NoDisk, OpId};
 use braid_registrar::{Input, Outgoing, Registrar};
+use braid_wire::{Message, MonitorAnswer, MonitorReply};
 use tokio::sync::{mpsc, watch};
 
 pub(crate) struct CandidateMachine {
@@ -26,6 +27,20 @@ pub(crate) struct Told(pub Input);
 impl Abandon for Told {
     fn abandon(_: Vec<OpId>) -> Option<Told> {
         None
+    }
+}
+
+impl CandidateMachine {
+    /// Which leases devices get, in which term: so the logs of all candidates show whether two of them granted at the same time.
+    fn note_grants(&self, effects: &MonitorEffects) {
+        let Some((head, _)) = self.registrar.leads() else { return };
+        for effect in effects.as_slice() {
+            if let Effect::Send { to: NodeId::Device(device), message: Message::MonitorAnswer(answer) } = effect
+                && matches!(answer, MonitorAnswer { reply: MonitorReply::Lease { .. }, .. })
+            {
+                tracing::debug!(target: "braid_leader::grants", "grants device {} a lease in term {}", device.0, head.term);
+            }
+        }
     }
 }
 
@@ -53,6 +68,7 @@ impl Machine for CandidateMachine {
             // Without a receiver, the candidate has ended.
             let _ = self.outgoing.send(wanted);
         }
+        self.note_grants(&effects);
         out.absorb(
             &mut effects,
             |_| unreachable!("it was asked nothing"),
