@@ -196,8 +196,10 @@ impl From<&ControlError> for Failure {
             ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message).hint(SHUT_OUT),
             ControlError::NoLeader { monitors, .. } => {
                 let any = |wanted| monitors.values().any(|role| *role == wanted);
-                Failure::unreachable("no-leader", message).hint(match (any(MonitorRole::Stopped), any(MonitorRole::Leads)) {
-                    (true, _) => "bring back the data of etcd that the monitors have seen, and start all agents again",
+                let (has_stopped, leads) = (any(MonitorRole::Stopped), any(MonitorRole::Leads));
+                let code = if has_stopped { "control-plane-old" } else { "no-leader" };
+                Failure::unreachable(code, message).hint(match (has_stopped, leads) {
+                    (true, _) => "bring back the data of etcd that the monitors have seen, and start all agents again; or `braid cluster recover`",
                     (_, true) => "what is served goes on while all monitors run; commands need most of etcd's members",
                     _ => "what is served stops soon: bring back most of etcd's members, and the monitors",
                 })
