@@ -247,6 +247,18 @@ impl Cluster {
         Ok(machines.map(|machines| Live { machines, served_elsewhere, all }))
     }
 
+    /// How long ago agents of this machine renewed their leases. It is the first value of those that the leader may have heard nothing else of:
+    /// they may be of any machine.
+    pub async fn own_agents(&self, length: Duration) -> Result<Vec<(bool, Duration)>, ControlError> {
+        let own = &self.file()?.machine;
+        let agents = self.hosts(length).await?.into_iter().filter(|host| host.role == AGENT && !host.is_over);
+        let silent = agents.filter_map(|host| Some((host.report.machine, host.silent?)));
+        Ok(silent
+            .filter(|(of, _)| of.as_ref().is_none_or(|of| of == own))
+            .map(|(of, silent)| (of.is_some(), silent))
+            .collect())
+    }
+
     /// What the monitor of each machine does.
     pub async fn monitors(&self) -> Result<BTreeMap<String, MonitorRole>, ControlError> {
         let role = |says| match says {

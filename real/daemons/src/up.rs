@@ -105,7 +105,7 @@ pub async fn run(
     let opened = match &monitor {
         None => array_creation::open_or_create(&control, asked).await,
         Some(_) => tokio::select! {
-            opened = cluster::open(&control) => opened,
+            opened = open_alone(&control) => opened,
             () = &mut stop => return Ok(()),
         },
     };
@@ -158,6 +158,28 @@ pub async fn run(
         array.supervision.discard(new_folder)?;
     }
     outcome
+}
+
+/// The description of an array on several machines, when no other process runs what this machine has: the agent of a copied machine would run
+/// the same devices. An agent that was killed has ended when its devices have no leases any more. One whose lease is renewed lives.
+async fn open_alone(control: &ControlPlane) -> Result<ArrayDescription, Failure> {
+    let description = cluster::open(control).await?;
+    let (begun, lease) = (Instant::now(), description.leases().lease());
+    while let Some(own) = control.cluster() {
+        let waited = begun.elapsed();
+        let agents = own.own_agents(lease).await;
+        let is_renewed = |(is_known, silent): &(bool, Duration)| *is_known && *silent + HEARTBEAT < waited;
+        match agents {
+            Ok(agents) if agents.iter().any(is_renewed) => {
+                let message = "another process runs this machine's devices";
+                let hint = "end it; if this is a copy of that machine, or of its folder, it can't run beside it";
+                return Err(Failure::failed("machine-twice", message).hint(hint));
+            }
+            Ok(agents) if agents.iter().all(|(_, silent)| *silent > lease + lease / 10) => break,
+            _ => tokio::time::sleep(HEARTBEAT).await,
+        }
+    }
+    Ok(description)
 }
 
 /// The running daemons, and their state.
