@@ -2,6 +2,7 @@
 
 mod atomics;
 mod compare;
+mod etcd;
 mod guests;
 mod healing;
 mod instructions;
@@ -32,6 +33,8 @@ enum Task {
         seconds: String,
     },
     Machines(machines::Arguments),
+    /// Build the etcd that `cargo xtask machines` runs on into target/etcd, from the proxy for Go modules
+    Etcd,
     Compare(compare::Arguments),
     Healing(healing::Arguments),
     Link(link::Arguments),
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Task::Soak => soak(),
         Task::Hostile { seconds } => hostile(&seconds),
         Task::Machines(arguments) => machines::run(&arguments),
+        Task::Etcd => etcd::build().map(|folder| println!("{}", folder.display())),
         Task::Compare(arguments) => compare::run(&arguments),
         Task::Healing(arguments) => healing::run(&arguments),
         Task::Link(arguments) => link::measure_link(&arguments),
@@ -78,8 +82,7 @@ fn test() -> Result<()> {
     // All at once, and always for the whole workspace: for some of its packages, cargo would build others with fewer features. The tests with
     // real processes start the programs.
     run(cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"]))?;
-    // The release that array upgrades are tested with.
-    run(cargo(&["build", "--workspace", "--bin", "braid-next", "--features", "braid/next-level", "--locked"]))?;
+    build_next()?;
     test_programs::run_all(&[
         "--workspace",
         "--exclude",
@@ -91,6 +94,11 @@ fn test() -> Result<()> {
     // Beside tests that compute they miss deadlines, even if those have the lowest scheduling class.
     process_tests::run_all()?;
     run(machines::tests(&machines::SHORT))
+}
+
+/// Builds the release that array upgrades are tested with.
+fn build_next() -> Result<()> {
+    run(cargo(&["build", "--workspace", "--bin", "braid-next", "--features", "braid/next-level", "--locked"]))
 }
 
 /// Tests that take too long for every change.

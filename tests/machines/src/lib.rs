@@ -1,39 +1,47 @@
-//! Three machines with an array on them, for acceptance tests. Each is a network namespace, with a member of etcd, a folder and an agent.
+//! Three machines with an array on them, for acceptance tests. Each is a network namespace, with [mounts and a boot clock](place) of its own, a
+//! [member of etcd](etcd), a folder and an agent.
 //!
 //! Their links meet in a switch: a bridge in a namespace of its own, so nothing of this machine's network is touched. Tests kill processes
 //! and machines while a [load](braid_processes::load) writes and verifies. The commands are those of `docs/three-machines.md`. It needs root.
 
+pub mod cuts;
+pub mod etcd;
+pub mod place;
+
+use crate::etcd::CLIENTS;
+use crate::place::Place;
 use braid_processes::array::{number, pid_of};
 use braid_processes::load::{Plan, Record};
 use braid_processes::network::Namespace;
-use braid_processes::program::braid;
+use braid_processes::program::braid_bin;
 use braid_processes::scratch::path_text;
 use braid_processes::{Client, Daemon, Load, Outcome, Scratch, poll_until, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Where clients of each machine find the volume, in its namespace.
 pub const NBD: &str = "nbd://127.0.0.1:10809/vol0";
 /// Longer than everything takes that is waited for.
 pub const LONG: Duration = Duration::from_secs(60);
+/// The longest pause while nothing is lost that the volume needs.
+pub const PAUSE_MAX: Duration = Duration::from_secs(3);
+/// The longest pause after the loss of a machine. 5 s are expected; 10 s if the leading monitor and the leader of etcd were there.
+pub const LOSS_PAUSE_MAX: Duration = Duration::from_secs(20);
+/// Within this time, a lease that is not renewed would have ended, and what follows from that would have begun.
+pub const NOTICED: Duration = Duration::from_secs(8);
 /// More than a load writes to.
 const LOAD_BYTES: u64 = 1 << 20;
 /// Only where this variable is not set, a test may be skipped.
 const REQUIRED: &str = "BRAID_MACHINES";
 /// How long a member of etcd may take to say what it is.
 const ETCD_WAIT: Duration = Duration::from_secs(2);
-/// The ports of etcd for clients and for other members.
-const CLIENTS: u16 = 2379;
-const PEERS: u16 = 2380;
 
 /// One set of machines exists at a time: what tests measure depends on what else runs.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -45,11 +53,16 @@ pub struct Machine {
     pub address: String,
     /// Its folder of the array.
     dir: PathBuf,
+    /// How commands name that.
+    array: String,
     /// The folder of its member of etcd.
     data: PathBuf,
     log: PathBuf,
     etcd: Option<Child>,
     agent: Option<Daemon>,
+    /// The program that its agent runs.
+    pub program: PathBuf,
+    pub place: Place,
     net: Namespace,
 }
 
@@ -60,8 +73,8 @@ pub struct Machines {
     pub all: Vec<Machine>,
     /// From the first command until the volume was served on all of them.
     pub served_after: Duration,
-    _switch: Namespace,
-    _scratch: Scratch,
+    switch: Namespace,
+    scratch: Scratch,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -73,13 +86,28 @@ impl Machine {
         net.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"]);
         net.ip(&["link", "set", "eth0", "up"]);
         let path = |what: &str| scratch.path(&format!("{name}-{what}"));
-        let (dir, data, log) = (path("array"), path("etcd"), path("log"));
-        Some(Machine { name, address, dir, data, log, etcd: None, agent: None, net })
+        let (dir, data, log, lib) = (path("array"), path("etcd"), path("log"), path("lib"));
+        let place = Place::new(id, &net, &lib)?;
+        let array = path_text(&dir).to_string();
+        Some(Machine {
+            name,
+            address,
+            dir,
+            array,
+            data,
+            log,
+            etcd: None,
+            agent: None,
+            program: braid_bin(),
+            place,
+            net,
+        })
     }
 
     /// Runs a command of `braid` on it, with `--json`.
     pub fn braid(&self, arguments: &[&str]) -> Outcome {
-        self.net.within(|| braid(&[arguments, &["--array", path_text(&self.dir), "--json"]].concat()))
+        let program = [path_text(&self.program)];
+        self.place.run(&[&program, arguments, &["--array", &self.array, "--json"]].concat())
     }
 
     /// Polls the status that it shows until `find` has found something there.
@@ -115,31 +143,6 @@ impl Machine {
         self.net.within(|| Load::running(Plan { begin, hosts_may_go, ..Plan::of(&[NBD]) }))
     }
 
-    /// Starts its member of etcd.
-    pub fn start_etcd(&mut self) {
-        let at = |port: u16| format!("http://{}:{port}", self.address);
-        let all: Vec<_> = (1..=3).map(|id| format!("m{id}=http://10.77.0.{id}:{PEERS}")).collect();
-        let mut command = Command::new("etcd");
-        command.args(["--name", &self.name, "--data-dir", path_text(&self.data), "--initial-cluster", &all.join(",")]);
-        command.args(["--listen-client-urls", &at(CLIENTS), "--advertise-client-urls", &at(CLIENTS)]);
-        command.args(["--listen-peer-urls", &at(PEERS), "--initial-advertise-peer-urls", &at(PEERS)]);
-        let log = File::create(self.data.with_extension("log")).expect("a log can be written");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let member = self.net.within(|| command.spawn());
-        self.etcd = Some(member.expect("the package etcd-server is installed"));
-    }
-
-    pub fn kill_etcd(&mut self) {
-        let mut member = self.etcd.take().expect("it runs");
-        member.kill().expect("it can be killed");
-        member.wait().expect("it can be waited for");
-    }
-
-    /// The process of its member of etcd.
-    pub fn etcd_pid(&self) -> u32 {
-        self.etcd.as_ref().expect("it runs").id()
-    }
-
     /// True if its member leads etcd.
     fn leads_etcd(&self) -> bool {
         let metrics = || -> io::Result<String> {
@@ -164,11 +167,30 @@ impl Machine {
 
     /// Starts its agent, and waits until the volume is served.
     pub fn start_agent(&mut self) {
-        let agent = ["agent", "--array", path_text(&self.dir), "--json"];
-        let started = self.net.within(|| Daemon::start(&agent, &self.log));
-        self.agent = Some(started.unwrap_or_else(|outcome| panic!("{outcome}")));
+        self.try_start_agent().unwrap_or_else(|outcome| panic!("{outcome}"));
         let served = || self.net.within(|| Client::try_open(NBD)).map(drop);
         poll_until(LONG, || served().map_err(|error| format!("{NBD} on {}: {error}", self.name)));
+    }
+
+    /// Starts its agent, which may fail.
+    pub fn try_start_agent(&mut self) -> Result<(), Outcome> {
+        self.agent = Some(self.start(&["agent", "--array", &self.array, "--json"])?);
+        Ok(())
+    }
+
+    /// Starts its agent, which can't become ready.
+    pub fn spawn_agent(&self) -> Child {
+        let (words, program) = (self.place.launcher(), path_text(&self.program));
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).args([program, "agent", "--array", &self.array]);
+        command.stderr(Stdio::null()).spawn().expect("env is part of every Debian")
+    }
+
+    /// Starts a process of its program.
+    fn start(&self, arguments: &[&str]) -> Result<Daemon, Outcome> {
+        let instead = format!("exec {} \"$@\"", path_text(&self.program));
+        let shell = if self.program == braid_bin() { &[][..] } else { &["sh", "-c", &instead] };
+        Daemon::start_by(&[&self.place.launcher(), shell].concat(), arguments, &self.log)
     }
 
     /// Ends its agent in order.
@@ -177,11 +199,29 @@ impl Machine {
         assert_eq!(status, Some(0), "{}", self.name);
     }
 
+    /// Leaves it nothing but the program, what that needs of the system, and an array's name. Returns its root.
+    pub fn make_bare(&mut self) -> PathBuf {
+        let root = PathBuf::from(self.file("root"));
+        self.place.make_bare(&root);
+        self.array = "braid://lab".to_string();
+        self.place.seen(&root)
+    }
+
+    /// Kills its agent, with all that that has started.
+    pub fn kill_agent(&mut self) {
+        drop(self.agent.take());
+        let own = |pid: &&str| self.etcd.as_ref().is_none_or(|etcd| **pid != etcd.id().to_string());
+        poll_until(LONG, || {
+            let listed = run("ip", &["netns", "pids", self.net.name()]).stdout;
+            listed.lines().filter(own).for_each(kill);
+            if listed.lines().any(|pid| own(&pid)) { Err(listed) } else { Ok(()) }
+        });
+    }
+
     /// Runs an array of one machine in its folder, with this command, until the next one is started.
     pub fn up(&mut self, arguments: &[&str]) {
         let words = [&["up", "--dir", path_text(&self.dir), "--json"][..], arguments].concat();
-        let started = self.net.within(|| Daemon::start(&words, &self.log));
-        self.agent = Some(started.unwrap_or_else(|outcome| panic!("{outcome}")));
+        self.agent = Some(self.start(&words).unwrap_or_else(|outcome| panic!("{outcome}")));
     }
 
     /// The path of its folder of the array.
@@ -214,23 +254,18 @@ impl Machine {
 
     /// Kills all processes on it, also those that are started meanwhile.
     fn kill_all(&mut self) {
-        loop {
-            let listed = run("ip", &["netns", "pids", self.net.name()]).stdout;
-            let pids: Vec<_> = listed.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
-            if pids.is_empty() {
-                break;
-            }
-            for pid in pids {
-                // It may have ended by itself.
-                let _ = kill_process(pid, Signal::KILL);
-            }
-            sleep(Duration::from_millis(10));
-        }
         if let Some(mut member) = self.etcd.take() {
+            // It may have ended by itself.
+            let _ = member.kill();
             member.wait().expect("it can be waited for");
         }
-        self.agent = None;
+        self.kill_agent();
     }
+}
+
+/// It may have ended by itself.
+fn kill(pid: &str) {
+    let _ = pid.parse().ok().and_then(Pid::from_raw).map(|pid| kill_process(pid, Signal::KILL));
 }
 
 impl Drop for Machine {
@@ -245,16 +280,21 @@ impl Machines {
         let mut machines = Machines::with_etcd()?;
         let begun = Instant::now();
         machines.init();
-        let first = machines.all[0].address.clone();
-        machines.at_once(|machine| {
+        machines.join_all();
+        machines.served_after = begun.elapsed();
+        println!("all machines serve the volume after {:?}", machines.served_after);
+        Some(machines)
+    }
+
+    /// All machines but the first join the array; then all serve its volume.
+    pub fn join_all(&mut self) {
+        let first = self.all[0].address.clone();
+        self.at_once(|machine| {
             if machine.address != first {
                 machine.join(&format!("{first}:7400"));
             }
             machine.start_agent();
-            println!("{} serves the volume after {:?}", machine.name, begun.elapsed());
         });
-        machines.served_after = begun.elapsed();
-        Some(machines)
     }
 
     /// etcd loses all data on all machines, and is made anew.
@@ -265,6 +305,18 @@ impl Machines {
             machine.start_etcd();
         }
         self.etcd_leader();
+    }
+
+    /// Writes the array into etcd again, on the first machine, from what the devices of all machines know. No agent runs.
+    #[track_caller]
+    pub fn recover(&self, from: &[&str]) {
+        let files: Vec<_> = self.all[1..].iter().map(|machine| machine.file("export.json")).collect();
+        for (machine, file) in self.all[1..].iter().zip(&files) {
+            let _ = std::fs::remove_file(file);
+            machine.braid(&["cluster", "recover", "--export", file]).done();
+        }
+        let files: Vec<_> = files.iter().map(String::as_str).collect();
+        self.all[0].braid(&[&["cluster", "recover"], from, &files].concat()).done();
     }
 
     /// Three machines with etcd, and without an array.
@@ -284,7 +336,19 @@ impl Machines {
         switch.ip(&["link", "add", "switch", "type", "bridge"]);
         switch.ip(&["link", "set", "switch", "up"]);
         let all = (1..=3).map(|id| Machine::new(id, &switch, &scratch)).collect::<Option<_>>()?;
-        Some(Machines { all, served_after: Duration::ZERO, _switch: switch, _scratch: scratch, _alone: alone })
+        Some(Machines { all, served_after: Duration::ZERO, switch, scratch, _alone: alone })
+    }
+
+    /// A fourth machine with the folder of another one. It takes the address of that for its own, but does not take it away: all packets for
+    /// the address go to the original. Nothing runs on it yet.
+    pub fn copied(&self, index: usize) -> Machine {
+        let copy = Machine::new(4, &self.switch, &self.scratch).expect("there were three");
+        copy.net.ip(&["address", "add", &format!("{}/32", self.all[index].address), "dev", "lo"]);
+        let (from, to) = (format!("{}/.", self.all[index].dir()), copy.dir());
+        std::fs::create_dir(to).expect("it is new");
+        // Sockets are copied, too, and what changes meanwhile.
+        run("cp", &["--archive", "--sparse=always", &from, to]);
+        copy
     }
 
     /// A further machine, without a member of etcd, which does not belong to the array.

@@ -1,21 +1,15 @@
 //! What an array on three machines promises, on the real program and a real etcd. Bounds are those of a busy machine; what was measured is
 //! printed, and `docs/leadership.md` says what is expected.
 
-use braid_machines::{LONG, Machine, Machines};
+use braid_machines::{LONG, LOSS_PAUSE_MAX, Machine, Machines, NOTICED, PAUSE_MAX};
 use braid_processes::array::number;
 use braid_processes::daemon::{Stopped, signal};
 use braid_processes::data::{noise, seed};
-use braid_processes::{Load, poll_until};
+use braid_processes::{Load, poll_until, soak};
 use rustix::process::Signal;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The longest pause while nothing is lost that the volume needs.
-const PAUSE_MAX: Duration = Duration::from_secs(3);
-/// The longest pause after the loss of a machine. 5 s are expected; 10 s if the leading monitor and the leader of etcd were there.
-const LOSS_PAUSE_MAX: Duration = Duration::from_secs(20);
-/// Within this time, a lease that is not renewed would have ended, and what follows from that would have begun.
-const NOTICED: Duration = Duration::from_secs(8);
 /// How long etcd is unavailable: the pact of the monitors is renewed several times.
 const OUTAGE: Duration = Duration::from_secs(15);
 
@@ -57,6 +51,11 @@ fn the_leader_of_etcd_is_killed_and_stopped() {
 #[test]
 fn the_leading_monitor_is_killed() {
     the_leading_monitor_fails("the leading monitor is killed", |pid| signal(pid, Signal::KILL));
+}
+
+#[test]
+fn the_leading_monitor_ends_in_order() {
+    the_leading_monitor_fails("the leading monitor ends in order", |pid| signal(pid, Signal::TERM));
 }
 
 #[test]
@@ -125,21 +124,31 @@ fn all_machines_die_and_return() {
     machines.assert_kept(record);
 }
 
+/// First its members are killed, then they are stopped.
 #[test]
 fn etcd_is_unavailable() {
     let Some(mut machines) = Machines::start() else { return };
     let load = machines.all[0].load();
-    machines.all.iter_mut().for_each(Machine::kill_etcd);
-    sleep(OUTAGE);
-    load.assert_pause("etcd is unavailable", PAUSE_MAX);
-    for machine in &machines.all {
-        machine.braid(&["status"]).refused(3, "no-leader");
+    for are_killed in [true, false] {
+        let mut stopped = Vec::new();
+        match are_killed {
+            true => machines.all.iter_mut().for_each(Machine::kill_etcd),
+            false => stopped.extend(machines.all.iter().map(|machine| Stopped::new(machine.etcd_pid()))),
+        }
+        sleep(if soak() { 40 * OUTAGE } else { OUTAGE });
+        load.assert_pause("etcd is unavailable", PAUSE_MAX);
+        for machine in &machines.all {
+            machine.braid(&["status"]).refused(3, "no-leader");
+        }
+        drop(stopped);
+        if are_killed {
+            machines.all.iter_mut().for_each(Machine::start_etcd);
+        }
+        let begun = Instant::now();
+        machines.all[0].await_volume("healthy");
+        println!("etcd is back: commands work after {:?}", begun.elapsed());
+        assert_unnoticed(&load, "etcd is back");
     }
-    machines.all.iter_mut().for_each(Machine::start_etcd);
-    let begun = Instant::now();
-    machines.all[0].await_volume("healthy");
-    println!("etcd is back: commands work after {:?}", begun.elapsed());
-    assert_unnoticed(&load, "etcd is back");
     machines.assert_kept(load.stop());
 }
 
@@ -224,13 +233,7 @@ fn an_array_of_one_machine_becomes_one_of_three() {
     machines.all[0].stop_agent();
     machines.make(&["adopt", &dir]).done();
     assert!(!std::fs::exists(format!("{dir}/array.json")).expect("it can be read"), "`braid up` could start it");
-    let first = format!("{}:7400", machines.all[0].address);
-    machines.at_once(|machine| {
-        if machine.name != "m1" {
-            machine.join(&first);
-        }
-        machine.start_agent();
-    });
+    machines.join_all();
     for machine in &machines.all[1..] {
         machine.braid(&["device", "add"]).done();
     }
