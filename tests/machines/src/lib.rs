@@ -353,7 +353,7 @@ impl Machines {
 
     /// A further machine, without a member of etcd, which does not belong to the array.
     pub fn further(&self, id: u8) -> Machine {
-        Machine::new(id, &self._switch, &self._scratch).expect("the others were made")
+        Machine::new(id, &self.switch, &self.scratch).expect("the others were made")
     }
 
     /// Does this with all machines at once.
