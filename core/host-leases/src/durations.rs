@@ -18,6 +18,9 @@ pub const LEASE_MILLIS_MAX: u64 = 60_000;
 /// Leases for which a host may be silent before it is fenced. Fencing costs its users their connections, and nothing waits for it: devices
 /// resolve the host's writes after one lease, and lock servers have the host fenced earlier if it holds a lock that another host requests.
 const LEASES_OF_A_HOST: u32 = 15;
+/// The roles of lock servers begin with this. On several machines they serve for a lease after their last renewal, so the leader does not end
+/// their leases sooner.
+pub const LOCK_SERVER_ROLE: &str = "lock server ";
 
 impl Leases {
     /// A lease of `millis` milliseconds, limited to the permitted range.

@@ -48,7 +48,7 @@ mod table;
 mod tests;
 mod time;
 
-pub use durations::{LEASE_MILLIS_DEFAULT, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
+pub use durations::{LEASE_MILLIS_DEFAULT, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, LOCK_SERVER_ROLE, Leases};
 pub use fencer::{Answer, Fencer, Question, SweepLimits};
 pub use judge::LeaseJudge;
 pub use records::LeaseRecords;

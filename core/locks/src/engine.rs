@@ -310,7 +310,7 @@ impl LockEngine {
         is_any_overdue
     }
 
-    fn arm_patrol(&mut self, now: Time) {
+    pub(crate) fn arm_patrol(&mut self, now: Time) {
         self.timers.set(EngineTimer::Patrol, now.after(self.settings.host_lease / PATROLS_PER_LEASE));
     }
 

@@ -7,6 +7,7 @@
 //! | [`engine`] | the locks of hosts from the request to their end, and which hosts are to be fenced; calls in, events out |
 //! | [`sessions`] | the engine's data on each host |
 //! | [`server`] | the lock server's machine: an engine with messages, a disk and the monitor |
+//! | [`leased`] | a lock server that serves while its lease runs, and the order of its starts on several machines |
 //! | `lock_requests` | the messages in which hosts request locks |
 //! | `owner_calls` | the calls of the process that contains the lock server |
 //! | `fence_rounds` | fencing of hosts by the monitor |
@@ -30,6 +31,7 @@ mod counters;
 pub mod engine;
 mod fence_rounds;
 pub mod host_list;
+pub mod leased;
 mod lock_requests;
 mod owner_calls;
 pub mod server;
@@ -40,6 +42,7 @@ pub use counters::LockServerCounters;
 pub use engine::{FenceCause, LockEngine};
 pub use fence_rounds::FenceDecision;
 pub use host_list::{DISK_BYTES, ListError, empty_list, is_list_lost};
+pub use leased::LeasedLockServer;
 pub use server::{LockServer, LockServerConfig, LockService};
 pub use sessions::LockName;
 pub use table::{LockState, LockTable, Locked};

@@ -65,6 +65,8 @@ pub struct LockServer {
     pub(crate) recovered: BTreeSet<Generation>,
     pub(crate) list: HostList,
     pub(crate) fencing: Fencing,
+    /// It grants nothing before.
+    pub(crate) opens: Time,
     /// Locks that the process which contains the server has been granted.
     pub(crate) own_granted: Vec<u64>,
     pub(crate) counters: LockServerCounters,
@@ -104,6 +106,7 @@ impl LockServer {
             recovered: BTreeSet::new(),
             list: HostList::default(),
             fencing: Fencing::new(),
+            opens: Time(0),
             own_granted: Vec::new(),
             counters: LockServerCounters::default(),
             config,
@@ -176,7 +179,8 @@ impl LockServer {
 
     /// Begins to serve once all hosts have reasserted their locks.
     pub(crate) fn serve_if_recovered(&mut self, now: Now, out: &mut Effects) {
-        if self.service == LockService::Recovering && self.engine.is_recovered() {
+        let is_open = self.opens <= now.time;
+        if self.service == LockService::Recovering && is_open && self.engine.is_recovered() {
             self.service = LockService::Serving;
             self.ask_deferred(now, out);
         }

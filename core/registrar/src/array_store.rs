@@ -20,7 +20,7 @@ use crate::machines::Machines;
 use crate::requests::{HostLease, Outcome, REPORT_BYTES_MAX, ROLE_BYTES_MAX, Refused, Reply, Request, RequestId};
 use braid_base::{DeviceId, Generation, Level, Now, Time, VolumeId, limits::HOSTS_MAX};
 use braid_description::{ArrayDescription, DescriptionError, VolumeState, describe_widest};
-use braid_host_leases::{Heartbeat, Lease, LeaseTable, LeaseTime, Version, Write};
+use braid_host_leases::{Heartbeat, LOCK_SERVER_ROLE, Lease, LeaseTable, LeaseTime, Version, Write};
 use braid_layout::VolumeDescription;
 use braid_leadership::times::longer;
 use braid_leadership::{CandidateId, Head, QuestionId, WriteId};
@@ -260,7 +260,9 @@ impl ArrayStore {
             }
             Request::ExpireOne { host, .. } if host > self.table.last() => return Err(Refused::LeaseLost(host)),
             Request::ExpireOne { host, length } => {
-                let (end, writes) = self.table.expire_one(host, now, length);
+                let may_serve = self.leases.get(&host).is_some_and(|lease| lease.role.starts_with(LOCK_SERVER_ROLE));
+                let least = if may_serve { longer(self.description.leases().lease()) } else { Duration::ZERO };
+                let (end, writes) = self.table.expire_one(host, now, length.max(least));
                 (writes, Reply::Ended(end))
             }
             Request::Machines | Request::Token { .. } | Request::Join(_) | Request::Leave { .. } => {

@@ -40,7 +40,8 @@ pub enum Request {
     Hosts { length: Duration },
     /// Ends the leases of all hosts that were silent for longer when this arrived ([`braid_host_leases::LeaseTable::expire`]).
     Expire { by: Generation, length: Duration },
-    /// Ends the lease of one host if it was silent for longer ([`braid_host_leases::LeaseTable::expire_one`]).
+    /// Ends the lease of one host if it was silent for longer ([`braid_host_leases::LeaseTable::expire_one`]); of a lock server, for a lease and
+    /// a tenth at least.
     ExpireOne { host: Generation, length: Duration },
     /// Removes leases that are over, whose hosts are fenced.
     Forget { gone: Vec<Generation> },

@@ -2,7 +2,7 @@
 
 use braid_base::{ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, Level, NodeId, Now, Rng, Time};
 use braid_description::{ArrayDescription, DeviceEntry, VolumeEntry};
-use braid_host_leases::{LeaseEnd, Version};
+use braid_host_leases::{LOCK_SERVER_ROLE, LeaseEnd, Version};
 use braid_leadership::{Answer, CandidateId, Head};
 use braid_machine::{Effect, Input as MonitorInput, MonitorEffects};
 use braid_membership::{DISK_BYTES, MonitorConfig};
@@ -423,6 +423,26 @@ fn a_new_leader_expires_no_host_for_being_unheard() {
     assert_eq!(world.answer(renew(101)), Ok(Reply::Renewed { is_asked_to_end: true }));
     world.pass(LEASE * 6 / 10);
     assert_eq!(gone(world.answer(expire())), [Generation(102)]);
+}
+
+#[test]
+fn a_lock_server_loses_its_lease_when_it_can_not_serve_any_more_whoever_leads() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(10));
+    let role = format!("{LOCK_SERVER_ROLE}0");
+    world.answer(Request::Take { nonce: 1, role, report: String::new() }).expect("taken");
+    let mut lives = || world.answer(Request::ExpireOne { host: Generation(101), length: Duration::ZERO });
+    assert_eq!(lives(), Ok(Reply::Ended(LeaseEnd::Lives)));
+    world.pass(Duration::from_secs(4));
+    // The former leader may have renewed it for the last time a second later.
+    world.change_leader();
+    let changed = world.now.time;
+    let end = || Request::ExpireOne { host: Generation(101), length: Duration::ZERO };
+    while world.answer(end()) == Ok(Reply::Ended(LeaseEnd::Lives)) {
+        world.pass(STEP);
+    }
+    let took = world.now.time.since(changed);
+    assert!(took > Duration::from_millis(3_300) && took < Duration::from_secs(6), "{took:?}");
 }
 
 #[test]

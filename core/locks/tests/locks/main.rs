@@ -4,6 +4,7 @@ mod bench;
 mod clients;
 mod engine;
 mod hostile_hosts;
+mod leased;
 mod lock_ids;
 mod parts;
 mod restart;
