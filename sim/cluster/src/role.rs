@@ -5,7 +5,8 @@ use crate::prelude::*;
 use crate::surveyor::Surveyor;
 use braid_files::FileClient;
 use braid_leadership::Head;
-use braid_locks::LockServer;
+use braid_locks::leased::Renewed;
+use braid_locks::{LeasedLockServer, LockServer};
 use braid_machine::one_type::{step_as, step_server};
 use braid_machine::{
     ControlOutcome, ControlRequest, EffectsOf, FilesError, HostRequest, Input, InputOf, Machine, OneDisk,
@@ -26,6 +27,8 @@ pub enum Role {
     /// The process of a metadata server.
     Metadata(Box<MetadataNode<HoldingHost<Host>>>),
     LockServer(Box<LockServer>),
+    /// A start of one that moves.
+    LeasedLockServer(Box<LeasedLockServer>),
     Monitor(Box<Monitor>),
     /// One of several monitors.
     Candidate(Box<Candidacy>),
@@ -42,6 +45,8 @@ pub enum RoleRequest {
     Monitor(ControlRequest),
     /// What the registry, another candidate or another process tells a candidate.
     Registrar(Box<braid_registrar::Input>),
+    /// To a lock server that moves: its lease.
+    Renewed(Renewed),
 }
 
 impl From<MountRequest> for RoleRequest {
@@ -134,8 +139,9 @@ pub(crate) fn device_of(world: &World<Role>, device: DeviceId) -> Option<&Device
 
 /// A lock server, if it is up.
 pub(crate) fn lock_server_of(world: &World<Role>, server: LockServerId) -> Option<&LockServer> {
-    match world.machine(NodeId::LockServer(server))? {
+    match world.machine(world.serving(NodeId::LockServer(server)))? {
         Role::LockServer(machine) => Some(machine),
+        Role::LeasedLockServer(machine) => Some(machine.server()),
         _ => None,
     }
 }
@@ -173,6 +179,7 @@ macro_rules! with_machine {
             Role::FileHost($machine) => $result,
             Role::Metadata($machine) => $result,
             Role::LockServer($machine) => $result,
+            Role::LeasedLockServer($machine) => $result,
             Role::Monitor($machine) => $result,
             Role::Candidate($machine) => $result,
             Role::Surveyor($machine) => $result,
@@ -199,6 +206,10 @@ impl Machine for Role {
                 let done = |outcome: ControlOutcome| outcome.map(|()| HostSuccess::Done);
                 step_as(&mut **monitor, now, input, out, RoleRequest::into_monitor, done);
             }
+            Role::LeasedLockServer(server) => {
+                let done = |outcome: ControlOutcome| outcome.map(|()| HostSuccess::Done);
+                step_as(&mut **server, now, input, out, RoleRequest::into_renewed, done);
+            }
             Role::Candidate(candidacy) => {
                 let done = |outcome: ControlOutcome| outcome.map(|()| HostSuccess::Done);
                 step_as(&mut **candidacy, now, input, out, RoleRequest::into_registrar, done);
@@ -222,7 +233,7 @@ const _: () = {
     can_be_cloned_and_shown::<HoldingHost<Host>>();
     can_be_cloned_and_shown::<FileClient<HoldingHost<Host>>>();
     can_be_cloned_and_shown::<MetadataNode<HoldingHost<Host>>>();
-    can_be_cloned_and_shown::<LockServer>();
+    can_be_cloned_and_shown::<LeasedLockServer>();
     can_be_cloned_and_shown::<Monitor>();
     can_be_cloned_and_shown::<Candidacy>();
 };
@@ -253,6 +264,13 @@ impl RoleRequest {
         match self {
             RoleRequest::Registrar(input) => *input,
             request => panic!("a candidate is not asked for {request:?}"),
+        }
+    }
+
+    fn into_renewed(self) -> Renewed {
+        match self {
+            RoleRequest::Renewed(renewed) => renewed,
+            request => panic!("a lock server is not asked for {request:?}"),
         }
     }
 

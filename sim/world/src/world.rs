@@ -565,6 +565,11 @@ impl<M: Machine<Request: Debug, Outcome = HostOutcome>> World<M> {
         self.services.detours.retain(|(_, of), _| *of != service);
     }
 
+    /// The node that serves under this name: the node of this name, if no other one does.
+    pub fn serving(&self, service: NodeId) -> NodeId {
+        self.services.nodes.get(&service).copied().unwrap_or(service)
+    }
+
     /// What this node sends comes from the service, although nobody may have heard of it yet.
     pub fn speak_for(&mut self, service: NodeId, node: NodeId) {
         self.services.names.insert(node, service);

@@ -18,6 +18,7 @@ mod lock_servers;
 mod losses;
 mod migration;
 mod monitor;
+mod moving_lock_servers;
 mod older_disks;
 mod one_message;
 mod parallel_raid;
