@@ -112,6 +112,8 @@ pub struct Live {
     pub served_elsewhere: BTreeSet<u16>,
     /// All machines that there are.
     pub all: BTreeMap<String, MachineEntry>,
+    /// The lock servers that are there.
+    pub locks_elsewhere: BTreeSet<u16>,
 }
 
 /// What a machine's monitor does at present.
@@ -239,12 +241,14 @@ impl Cluster {
         let own = &self.file()?.machine;
         let hosts: Vec<_> = self.hosts(length).await?.into_iter().filter(|host| host.live).collect();
         let elsewhere = hosts.iter().filter(|host| host.report.machine.as_ref() != Some(own));
-        let served = elsewhere.filter_map(|host| Some(host.report.metadata_server.as_ref()?.file_system));
-        let served_elsewhere = served.collect();
+        let elsewhere: Vec<_> = elsewhere.map(|host| &host.report).collect();
+        let served = elsewhere.iter().filter_map(|report| Some(report.metadata_server.as_ref()?.file_system));
+        let locks = elsewhere.iter().filter_map(|report| Some(report.lock_server.as_ref()?.id));
+        let (served_elsewhere, locks_elsewhere) = (served.collect(), locks.collect());
         let agents = hosts.iter().filter(|host| host.role == AGENT).map(|host| host.report.machine.clone());
         let machines: Option<_> = agents.chain([Some(own.clone())]).collect();
         let all = self.machines(Request::Machines).await?.machines;
-        Ok(machines.map(|machines| Live { machines, served_elsewhere, all }))
+        Ok(machines.map(|machines| Live { machines, served_elsewhere, locks_elsewhere, all }))
     }
 
     /// How long ago agents of this machine renewed their leases. It is the first value of those that the leader may have heard nothing else of:

@@ -1,22 +1,31 @@
 //! The lock server daemon: its state in the array's folder, its generation and lease, and serving it.
+//!
+//! In an array on several machines it may run on any of them, and finds out from the leading monitor who may hold locks
+//! ([`braid_locks::leased`]). The file there only keeps a second process of this machine apart.
 
 use crate::daemon::{self, MonitorAt, Platform, Stage};
-use crate::published_metrics::ServerView;
+use crate::published_metrics::{Server, ServerView};
 use crate::recording;
 use braid_admin::failure::Failure;
 use braid_base::limits::{self, Settings};
 use braid_base::{ArrayId, Generation, LockServerId, NodeId};
-use braid_control::{ControlPlane, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file};
-use braid_host_leases::{Renewer, RenewerInput, RenewerStep, StopReason};
+use braid_control::{
+    ArrayDescription, ControlError, ControlPlane, HostEntry, LeaseReport, Leases, LockService as Published, Moment,
+    lock_server_file,
+};
+use braid_host_leases::{LOCK_SERVER_ROLE, LeaseEnd, Renewer, RenewerInput, RenewerStep, StopReason};
+use braid_locks::leased::{Kind, LeasedLockServer, Renewed, Seen, earlier, holders, idle};
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService, empty_list, is_list_lost};
 use braid_recording::RecordingRequest;
 use braid_session::{Metrics, addressing, renewal_input};
-use braid_shell::{Address, Budget, Counters, Disk, Node};
+use braid_shell::{Address, Budget, ClientOf, Counters, Disk, Node};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// A lock server. The lock on its state file keeps other processes from running the same lock server.
@@ -42,11 +51,6 @@ impl LockDaemon {
             return Err(Failure::unreachable("no-such-lock-server", message)
                 .hint("their number was set at creation by `braid up --lock-servers`"));
         }
-        if !control.deals_here(id.0, None) {
-            // Its list of hosts, and the lock on that, are there: here it would grant what that one has granted.
-            let message = format!("lock server {} is one of another machine", id.0);
-            return Err(Failure::usage("other-machine", message).hint("`braid agent` runs it there"));
-        }
         let message = format!("lock server {} is already running, in another process", id.0);
         let in_use = Failure::failed("lock-server-in-use", message).hint("`braid status` shows which process it is");
         let file = lock_server_file(id);
@@ -67,19 +71,28 @@ impl LockDaemon {
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
         let LockDaemon { control, array, id, disk, is_blank } = self;
+        let mut stop = pin!(stop);
         let platform = Platform::bind(disk, listen, true).await?;
-        let (address, path) = (platform.address(), platform.disk_path());
         // Taken after the state file is locked: otherwise another process could take a later generation without holding the file.
         let taken = Moment::now();
-        let start = control.leases().take_generation(format!("lock server {}", id.0), taken.clone()).await?;
+        let start = control.leases().take_generation(format!("{LOCK_SERVER_ROLE}{}", id.0), taken.clone()).await?;
         let description = control.describe().await?;
         let leases = description.leases();
         let renewer = Renewer::new(taken.into(), leases.host());
         let callbacks = description.creation.callbacks;
         let settings = limited(Settings { callbacks, ..leases.settings() });
-        let unlisted = if is_blank { may_hold(&control, start, leases).await? } else { BTreeSet::new() };
-        if is_blank && unlisted.is_empty() {
-            // Whoever finds the file blank again takes it for lost, and hosts for holders of locks.
+        let is_leased = control.cluster().is_some();
+        let (unlisted, since) = tokio::select! {
+            () = &mut stop => {
+                control.leases().release(start).await?;
+                return Ok(());
+            }
+            succeeded = succeed(&control, (id, start), leases), if is_leased => succeeded?,
+            held = may_hold(&control, start, leases), if !is_leased && is_blank => (held?, 0),
+            () = std::future::ready(()), if !is_leased && !is_blank => (BTreeSet::new(), 0),
+        };
+        if is_leased || (is_blank && unlisted.is_empty()) {
+            // Whoever finds the file blank again takes it for lost, and hosts for holders of locks. On several machines it may be an old one.
             let file = control.local().dir().join(lock_server_file(id));
             let write = move |file: &Path| {
                 let file = OpenOptions::new().write(true).open(file)?;
@@ -91,18 +104,53 @@ impl LockDaemon {
             written.map_err(|(error, file)| Failure::from(error).of(file.display()))?;
         }
         let config = LockServerConfig::of_volumes(id, start, unlisted, settings);
+        let running = Running { control, leases, renewer, start, us: Node { array, id: NodeId::LockServer(id) } };
+        if is_leased {
+            let machine = LeasedLockServer::new(config.clone());
+            let begun = (machine, recording::LEASED_LOCK_SERVER, config);
+            running.run(platform, begun, recording, |client| Some((client, since)), serving, stop).await
+        } else {
+            let begun = (LockServer::new(config.clone()), recording::LOCK_SERVER, config);
+            running.run(platform, begun, recording, |_| None, serving, stop).await
+        }
+    }
+}
+
+/// A lock server that is about to run.
+struct Running {
+    control: ControlPlane,
+    leases: Leases,
+    renewer: Renewer,
+    start: Generation,
+    us: Node,
+}
+
+/// A machine that is to be told of its lease, and the revision from when on hosts say that they hold nothing.
+type Leased = (ClientOf<LeasedLockServer>, u64);
+
+impl Running {
+    async fn run<S: Server<Service = LockService>>(
+        self,
+        platform: Platform,
+        (server, role, config): (S, &str, LockServerConfig),
+        recording: Option<RecordingRequest>,
+        leased: impl FnOnce(ClientOf<S>) -> Option<Leased>,
+        serving: impl FnOnce(&Address),
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Failure> {
+        let Running { control, leases, renewer, start, us } = self;
+        let (address, path) = (platform.address(), platform.disk_path());
         let counters = Arc::new(Counters::default());
-        let recorder = recording::begin(recording.as_ref(), recording::LOCK_SERVER, &config, &counters)?;
-        let server = LockServer::new(config);
-        let us = Node { array, id: NodeId::LockServer(id) };
+        let recorder = recording::begin(recording.as_ref(), role, &config, &counters)?;
         // The lock server has hosts fenced by the monitor.
         let monitor = MonitorAt::Control(control.clone());
         let (follow, nodes) = watch::channel(monitor.known(us.id).await);
-        let (view, seen, _, running) = platform.serve(server, (recorder, counters), us, nodes, stop);
-        let published = Published { id: id.0, address: addressing::published(&control, &address) };
+        let (view, seen, client, running) = platform.serve(server, (recorder, counters), us, nodes, stop);
+        let published = Published { id: config.id.0, address: addressing::published(&control, &address) };
+        let leased = leased(client);
         let keeping = async {
             tokio::select! {
-                failure = keep(&control, start, leases, renewer, &view, published) => failure,
+                failure = keep(&control, start, leases, renewer, &view, (published, leased)) => failure,
                 never = monitor.follow(us.id, follow) => never,
             }
         };
@@ -115,7 +163,7 @@ impl LockDaemon {
         };
         let outcome = daemon::run(running, keeping, seen, stage, || serving(&address)).await;
         if let Err(error) = control.leases().release(start).await {
-            tracing::warn!("lock server {}: {error}", id.0);
+            tracing::warn!("lock server {}: {error}", config.id.0);
         }
         outcome
     }
@@ -148,42 +196,111 @@ async fn may_hold(control: &ControlPlane, start: Generation, leases: Leases) -> 
         let left = hosts.iter().filter(|host| !holds_nothing(host)).map(|host| host.generation);
         let left: BTreeSet<_> = left.collect();
         if left.is_empty() || waited > leases.heartbeat() * HEARTBEATS {
-            if left.len() > limits::HOSTS_MAX {
-                let message =
-                    format!("the lock server has lost its list of hosts, and {} hosts may hold locks", left.len());
-                return Err(
-                    Failure::failed("lock-state-lost", message).hint("end some of the hosts, then start it again")
-                );
-            }
-            if !left.is_empty() {
-                tracing::warn!(
-                    "the lock server has no list of hosts, because it is new or its file was lost: {} hosts may hold locks",
-                    left.len()
-                );
-            }
-            return Ok(left);
+            return within_bounds(left);
         }
         control.changed(leases.heartbeat() / 10).await;
     }
 }
 
+/// Waits until no earlier start of this lock server may serve. Returns the hosts that may hold locks, and the revision from when on hosts say
+/// that they hold nothing.
+async fn succeed(
+    control: &ControlPlane,
+    us: (LockServerId, Generation),
+    leases: Leases,
+) -> Result<(BTreeSet<Generation>, u64), Failure> {
+    loop {
+        match try_to_succeed(control, us, leases).await {
+            Ok(Some((holders, since))) => return Ok((within_bounds(holders)?, since)),
+            Ok(None) => {}
+            Err(error @ ControlError::LeaseLost { .. }) => return Err(error.into()),
+            Err(error) => tracing::warn!("lock server {} can't find out whether it may serve: {error}", us.0.0),
+        }
+        tokio::time::sleep(leases.heartbeat() / 2).await;
+    }
+}
+
+/// None if an earlier start lives.
+async fn try_to_succeed(
+    control: &ControlPlane,
+    (id, start): (LockServerId, Generation),
+    leases: Leases,
+) -> Result<Option<(BTreeSet<Generation>, u64)>, ControlError> {
+    // While it waits, it is no start that has died.
+    control.leases().renew(start, Moment::now(), LeaseReport::default()).await?;
+    let mut all = seen(control, id, leases).await?;
+    while let Some(before) = earlier(start, &all) {
+        if control.leases().expire_one(before, Moment::now(), Duration::ZERO).await? == LeaseEnd::Lives {
+            return Ok(None);
+        }
+        all = seen(control, id, leases).await?;
+    }
+    let next = |before: &ArrayDescription| {
+        let ((), next) = before.changed(|_| Ok::<_, ControlError>(()))?;
+        Ok::<_, ControlError>((next.revision, Some(next)))
+    };
+    Ok(Some((holders(&all), control.replace_description(next).await?)))
+}
+
+/// These hosts, if a lock server has room for them.
+fn within_bounds(holders: BTreeSet<Generation>) -> Result<BTreeSet<Generation>, Failure> {
+    let count = holders.len();
+    if count > limits::HOSTS_MAX {
+        let message = format!("the lock server has lost its list of hosts, and {count} hosts may hold locks");
+        return Err(Failure::failed("lock-state-lost", message).hint("end some of the hosts, then start it again"));
+    }
+    if count > 0 {
+        tracing::warn!(
+            "the lock server is new, is on another machine or has lost its file: {count} hosts may hold locks"
+        );
+    }
+    Ok(holders)
+}
+
+/// What the leader has of all that have leases.
+async fn seen(control: &ControlPlane, id: LockServerId, leases: Leases) -> Result<Vec<Seen>, ControlError> {
+    let hosts = control.leases().hosts(Moment::now(), leases.host()).await?;
+    let seen = |HostEntry { generation: host, role, is_over, report, .. }: HostEntry| {
+        let kind = match role.strip_prefix(LOCK_SERVER_ROLE) {
+            Some(number) if number == id.0.to_string() => Kind::Start,
+            Some(_) => Kind::OtherLockServer,
+            None => Kind::Host,
+        };
+        let requests = report.counters.get("lock_requests").copied();
+        Seen { host, kind, is_over, revision: report.revision, requests }
+    };
+    Ok(hosts.into_iter().map(seen).collect())
+}
+
 /// Renews the lease, with the lock server's address and metrics. Returns when the lease is lost.
-async fn keep(
+async fn keep<S: Server<Service = LockService>>(
     control: &ControlPlane,
     start: Generation,
     leases: Leases,
     mut renewer: Renewer,
-    view: &ServerView<LockServer>,
-    published: Published,
+    view: &ServerView<S>,
+    (published, leased): (Published, Option<Leased>),
 ) -> Failure {
+    let mut idlers = Vec::new();
     loop {
-        let now = Moment::now();
+        let (now, sent) = (Moment::now(), braid_shell::now().time);
         renewer.step(&now, RenewerInput::Wake { is_fenced: false });
         let counters: Metrics = view.counters();
         let lock_server = Some(published.clone());
         let report = LeaseReport { counters: counters.into_map(), lock_server, ..LeaseReport::default() };
         let renewal = control.leases().renew(start, now, report).await;
         let step = renewer.step(&Moment::now(), renewal_input(&renewal));
+        if let Some((client, since)) = leased.as_ref().filter(|_| renewal.is_ok()) {
+            let renewed = Renewed { until: sent.after(leases.lease()), idle: std::mem::take(&mut idlers) };
+            // A machine that has ended needs no lease.
+            let _ = client.ask(renewed).await;
+            if view.look(S::service) != LockService::Serving
+                && let Ok(found) =
+                    tokio::time::timeout(leases.heartbeat(), seen(control, LockServerId(published.id), leases)).await
+            {
+                idlers = found.map(|seen| idle(*since, &seen)).unwrap_or_default();
+            }
+        }
         if let Err(error) = renewal {
             match step {
                 RenewerStep::Stop(StopReason::LeaseLost) => return error.into(),

@@ -7,7 +7,7 @@ use braid_control_protocol::HoldingHost;
 use braid_device::{Device, DeviceConfig};
 use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Host, HostConfig};
-use braid_locks::{LockServer, LockServerConfig};
+use braid_locks::{LeasedLockServer, LockServer, LockServerConfig};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_metadata::{MetadataNode, MetadataServerConfig};
 use braid_recording::{HeaderError, Opened, Recorder, RecordingRequest, Replayed, decode, replay};
@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 pub(crate) const DEVICE: &str = "device";
 pub(crate) const LOCK_SERVER: &str = "lock-server";
+pub(crate) const LEASED_LOCK_SERVER: &str = "leased-lock-server";
 pub(crate) const MONITOR: &str = "monitor";
 pub(crate) const METADATA_SERVER: &str = "metadata-server";
 
@@ -57,6 +58,10 @@ pub fn replay_file(path: &Path) -> Result<ReplayedFile, Failure> {
         LOCK_SERVER => {
             let config: LockServerConfig = opened.header.config().map_err(unusable)?;
             replay(opened, LockServer::new(config))
+        }
+        LEASED_LOCK_SERVER => {
+            let config: LockServerConfig = opened.header.config().map_err(unusable)?;
+            replay(opened, LeasedLockServer::new(config))
         }
         MONITOR => {
             let config: MonitorConfig = opened.header.config().map_err(unusable)?;

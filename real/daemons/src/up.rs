@@ -9,10 +9,10 @@ use braid_admin::silent_host_fencing::keep_fenced;
 use braid_admin::{
     cluster, copies, device_lifecycle, file_systems, first_start, operation_driver, state_from_devices, volumes,
 };
-use braid_base::{DeviceId, FileSystemId, NodeId};
+use braid_base::{DeviceId, FileSystemId, LockServerId, NodeId};
 use braid_control::event_texts;
 use braid_control::{
-    AGENT, ArrayDescription, ControlPlane, DeviceReport, Endpoint, Event, Leases, MonitorEntry, ReportedState,
+    AGENT, ArrayDescription, ControlPlane, DeviceReport, Endpoint, Event, Leases, Live, MonitorEntry, ReportedState,
     RunningSet, Supervision, WhenUnavailable, shell_word,
 };
 use braid_nbd::Server;
@@ -310,8 +310,7 @@ impl Array {
             Ok(true) => tracing::warn!("up.lock was removed from the array's folder, and is created again"),
             Err(error) => tracing::warn!("can't create up.lock again: {error}"),
         }
-        self.start_lock_servers_if_needed(&description);
-        self.follow_file_systems(&description).await;
+        self.follow_servers(&description).await;
         self.follow_devices(description).await;
     }
 
@@ -344,7 +343,9 @@ impl Array {
 
     /// Waits for the devices, and creates the volumes that are missing.
     async fn bring_up(&mut self, description: &ArrayDescription) -> Result<Session, Failure> {
-        self.start_lock_servers_if_needed(description);
+        if let Some(live) = self.look_what_lives(description).await {
+            self.follow_lock_servers(description, live.as_ref());
+        }
         let ours = description.devices.iter().filter(|device| self.control.runs(device));
         let all_serve = self.all_serve(ours.count(), description.populated);
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
@@ -454,31 +455,38 @@ impl Array {
         Ok(())
     }
 
-    /// Once started, lock servers keep running whether or not they are still needed: they cost little.
-    fn start_lock_servers_if_needed(&mut self, description: &ArrayDescription) {
-        let volumes_do = || description.volumes.iter().any(operation_driver::needs_lock_server);
-        if !self.lock_servers_started && (description.locks_ranges || volumes_do()) {
-            self.lock_servers_started = true;
-            self.supervised.start_lock_servers(description);
+    /// What lives of an array on several machines, which says who runs servers; none if that is not known.
+    async fn look_what_lives(&self, description: &ArrayDescription) -> Option<Option<Live>> {
+        let Some(cluster) = self.control.cluster() else { return Some(None) };
+        match cluster.live(description.leases().lease()).await {
+            // It is known soon.
+            Ok(live) => live.map(Some),
+            Err(error) => {
+                tracing::warn!("can't read what lives: {error}");
+                None
+            }
         }
     }
 
-    /// Runs a metadata server for each shard of each file system.
-    async fn follow_file_systems(&mut self, description: &ArrayDescription) {
-        let live = match self.control.cluster() {
-            None => None,
-            Some(cluster) => match cluster.live(description.leases().lease()).await {
-                Ok(Some(live)) => Some(live),
-                // It is known soon.
-                Ok(None) => return,
-                Err(error) => return tracing::warn!("can't read what lives: {error}"),
-            },
-        };
+    /// Once started, lock servers keep running whether or not they are still needed: they cost little.
+    fn follow_lock_servers(&mut self, description: &ArrayDescription, live: Option<&Live>) {
+        let volumes_do = || description.volumes.iter().any(operation_driver::needs_lock_server);
+        self.lock_servers_started |= description.locks_ranges || volumes_do();
+        if self.lock_servers_started {
+            self.supervised.follow_lock_servers(description, live);
+        }
+    }
+
+    /// Runs the lock servers, and a metadata server for each shard of each file system.
+    async fn follow_servers(&mut self, description: &ArrayDescription) {
+        let Some(live) = self.look_what_lives(description).await else { return };
+        self.follow_lock_servers(description, live.as_ref());
         self.supervised.follow_file_systems(description, live.as_ref());
-        let there = self.running.metadata_servers.len();
-        let supervised = &self.supervised;
-        self.running.metadata_servers.retain(|running| supervised.keeps_metadata_server(FileSystemId(running.id)));
-        if self.running.metadata_servers.len() < there {
+        let (supervised, running) = (&self.supervised, &mut self.running);
+        let there = running.metadata_servers.len() + running.lock_servers.len();
+        running.metadata_servers.retain(|running| supervised.keeps_metadata_server(FileSystemId(running.id)));
+        running.lock_servers.retain(|running| supervised.keeps_lock_server(LockServerId(running.id)));
+        if running.metadata_servers.len() + running.lock_servers.len() < there {
             self.publish();
         }
     }
@@ -511,6 +519,7 @@ impl Array {
             // The device was removed from the array, or the file system was deleted.
             Kept::Daemon(NodeId::Device(device)) if !self.supervised.keeps(device) => return,
             Kept::Daemon(NodeId::MetadataServer(id)) if !self.supervised.keeps_metadata_server(id) => return,
+            Kept::Daemon(NodeId::LockServer(id)) if !self.supervised.keeps_lock_server(id) => return,
             Kept::Daemon(NodeId::Monitor) => {
                 self.running.monitor = Some(report.entry(&self.control, self.running.monitor.as_ref()));
                 return self.publish();

@@ -21,7 +21,7 @@ pub use nodes::{Nodes, Share};
 pub use process::{HOST_ENDED, say_not_serving, say_of_device};
 
 use assignment::{Assignment, Wanted, What};
-use braid_base::{DeviceId, FileSystemId};
+use braid_base::{DeviceId, FileSystemId, LockServerId};
 use braid_control::{ArrayDescription, ControlPlane, FileSystemState, Live};
 use braid_session::addressing;
 use keeper::keep;
@@ -40,8 +40,9 @@ pub struct Supervised {
     share: Share,
     /// The file of each device of the share, and the assignment of its keeper; none if a node runs it.
     devices: BTreeMap<DeviceId, (PathBuf, Option<watch::Sender<Wanted>>)>,
-    /// Lock servers and nodes.
+    /// Nodes.
     others: Vec<watch::Sender<Wanted>>,
+    lock_servers: BTreeMap<LockServerId, watch::Sender<Wanted>>,
     /// With nodes: tells them when they may end their devices.
     all_hosts: Option<AllHosts>,
     tasks: JoinSet<()>,
@@ -112,6 +113,7 @@ impl Supervised {
             share,
             devices: BTreeMap::new(),
             others: Vec::new(),
+            lock_servers: BTreeMap::new(),
             all_hosts: None,
             tasks: JoinSet::new(),
             metadata_servers: BTreeMap::new(),
@@ -156,12 +158,22 @@ impl Supervised {
         self.devices.contains_key(&device)
     }
 
-    pub fn start_lock_servers(&mut self, description: &ArrayDescription) {
-        let control = self.start.control.clone();
-        // They stay on their machine: who may hold locks is in a file there.
-        for id in description.lock_servers().filter(|id| control.deals_here(id.0, None)) {
-            self.add(What::LockServer(id));
+    /// Starts the lock servers. If the array is on several machines, each stays where it runs as long as it lives there.
+    pub fn follow_lock_servers(&mut self, description: &ArrayDescription, live: Option<&Live>) {
+        for id in description.lock_servers() {
+            let is_elsewhere = live.is_some_and(|live| live.locks_elsewhere.contains(&id.0));
+            let is_kept = self.keeps_lock_server(id);
+            if is_elsewhere && let Some(wanted) = self.lock_servers.remove(&id) {
+                wanted.send_replace(None);
+            } else if !is_elsewhere && !is_kept && self.start.control.deals_here(id.0, live) {
+                let wanted = self.start.keep(What::LockServer(id), &mut self.tasks);
+                self.lock_servers.insert(id, wanted);
+            }
         }
+    }
+
+    pub fn keeps_lock_server(&self, id: LockServerId) -> bool {
+        self.lock_servers.contains_key(&id)
     }
 
     /// Starts the metadata servers of file systems that are ready, and stops those of file systems that are being deleted. If the array is on
@@ -208,7 +220,7 @@ impl Supervised {
         }
     }
 
-    /// Starts the keeper of a lock server or a node.
+    /// Starts the keeper of a node.
     fn add(&mut self, what: What) {
         self.others.push(self.start.keep(what, &mut self.tasks));
     }
@@ -223,7 +235,10 @@ impl Supervised {
         self.stop_metadata_servers().await;
         self.reports.close();
         let devices = self.devices.values().filter_map(|(_, wanted)| wanted.as_ref());
-        devices.chain(&self.others).for_each(|wanted| drop(wanted.send_replace(None)));
+        devices
+            .chain(&self.others)
+            .chain(self.lock_servers.values())
+            .for_each(|wanted| drop(wanted.send_replace(None)));
         if let Some(all) = self.all_hosts {
             self.others.clear();
             all.let_devices_end().await;
