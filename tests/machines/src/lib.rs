@@ -386,9 +386,19 @@ impl Machines {
     pub fn leader(&self, asked: usize) -> (usize, u32) {
         self.all[asked].find("a monitor leads", |status| {
             let (monitor, address) = (&status["monitor"], status["monitor"]["address"].as_str()?);
-            let index = self.all.iter().position(|one| address.starts_with(&format!("{}:", one.address)))?;
+            let index = self.at(address)?;
             monitor["pid"].as_u64().map(|_| (index, pid_of(monitor)))
         })
+    }
+
+    fn at(&self, address: &str) -> Option<usize> {
+        self.all.iter().position(|one| address.starts_with(&format!("{}:", one.address)))
+    }
+
+    /// The machine of lock server 0, as machine `asked` says it.
+    pub fn lock_server(&self, asked: usize) -> usize {
+        let find = |status: &Value| self.at(status["lock_servers"][0]["address"].as_str()?);
+        self.all[asked].find("the lock server serves", find)
     }
 
     /// All that was acknowledged is there on each machine, and the volume is sound.

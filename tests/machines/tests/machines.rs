@@ -10,6 +10,8 @@ use rustix::process::Signal;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+/// The longest pause of those who need locks, after the loss of the machine of the lock server without that of the leading monitor.
+const LOCKS_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How long etcd is unavailable: the pact of the monitors is renewed several times.
 const OUTAGE: Duration = Duration::from_secs(15);
 
@@ -107,6 +109,27 @@ fn a_machine_is_lost(how: &str, lose: fn(&mut Machine), restore: fn(&mut Machine
         restore(&mut machines.all[lost]);
         machines.all[other].await_volume("healthy");
         println!("the volume is healthy {:?} after it returns", begun.elapsed());
+        load.assert_pause("it returns", PAUSE_MAX);
+        machines.assert_kept(load.stop());
+    }
+}
+
+#[test]
+fn a_lock_server_is_on_the_next_machine_when_its_own_dies() {
+    let Some(mut machines) = Machines::start() else { return };
+    machines.all[0].braid(&["volume", "set-ordering", "vol0", "callback-lock"]).done();
+    for asked in 0..2 {
+        let lost = machines.lock_server(asked);
+        let other = (lost + 1) % 3;
+        let with_the_leader = machines.leader(other).0 == lost;
+        let load = machines.all[other].load();
+        machines.all[lost].die();
+        let most = if with_the_leader { LOSS_PAUSE_MAX } else { LOCKS_PAUSE_MAX };
+        load.assert_pause(&format!("the machine of the lock server dies (its monitor leads: {with_the_leader})"), most);
+        assert_ne!(machines.lock_server(other), lost);
+        machines.all[lost].revive();
+        machines.all[other].await_volume("healthy");
+        assert_ne!(machines.lock_server(lost), lost, "it stays where it is");
         load.assert_pause("it returns", PAUSE_MAX);
         machines.assert_kept(load.stop());
     }
