@@ -12,7 +12,8 @@
 //! | locks of hosts that are fenced? | a start grants nothing for a lease of hosts: by then programs know that they have lost what no start has confirmed |
 //! | what must not go back? | starts are generations, and tokens of programs are, too: the leader gives them, and they rise |
 //!
-//! An array in a folder needs none of this: the lock on the file keeps starts apart, and the list is there.
+//! A lock server of an array in a folder needs none of this, and [never ends](LeasedLockServer::endless): the lock on the file keeps starts
+//! apart, and the list of hosts is there.
 
 use crate::server::{LockServer, LockServerConfig, LockService};
 use braid_base::{Generation, Level, Now, Time};
@@ -51,6 +52,11 @@ impl LeasedLockServer {
         LeasedLockServer { server: LockServer::new(config), until: Time(0), is_silent: true }
     }
 
+    /// One that needs no lease.
+    pub fn endless(config: LockServerConfig) -> LeasedLockServer {
+        LeasedLockServer { server: LockServer::new(config), until: Time(u64::MAX), is_silent: false }
+    }
+
     pub fn server(&self) -> &LockServer {
         &self.server
     }
@@ -65,7 +71,7 @@ impl LeasedLockServer {
         self.has_lease(now) && self.server.service() == LockService::Serving
     }
 
-    fn renew(&mut self, now: Now, Renewed { until, idle }: &Renewed) {
+    fn renew(&mut self, now: Now, Renewed { until, idle }: &Renewed, out: &mut Effects) {
         if self.until == Time(0) {
             self.server.opens = now.time.after(self.server.config.settings.host_lease);
         }
@@ -80,6 +86,9 @@ impl LeasedLockServer {
                 self.server.engine.complete(*host);
             }
         }
+        if self.has_lease(now.time) {
+            self.server.serve_if_recovered(now, out);
+        }
     }
 }
 
@@ -89,8 +98,9 @@ impl Machine for LeasedLockServer {
     type Disk = OneDisk;
 
     fn step(&mut self, now: Now, mut input: Input<Renewed>, out: &mut Effects<ControlOutcome>) {
+        let mut effects = Effects::new();
         if let Input::Request { op, request } = input {
-            self.renew(now, &request);
+            self.renew(now, &request, &mut effects);
             out.reply(op, Ok(()));
             input = Input::Wake;
         }
@@ -98,7 +108,6 @@ impl Machine for LeasedLockServer {
         if self.is_silent && matches!(input, Input::Message { .. } | Input::Wake) {
             return out.ignore(Ignored::NoLease);
         }
-        let mut effects = Effects::new();
         let input = input.convert(|_| unreachable!("it was taken"), |result| result);
         self.server.step(now, input, &mut effects);
         effects.drain_ignored().for_each(|why| out.ignore(why));

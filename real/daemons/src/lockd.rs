@@ -15,7 +15,7 @@ use braid_control::{
 };
 use braid_host_leases::{LOCK_SERVER_ROLE, LeaseEnd, Renewer, RenewerInput, RenewerStep, StopReason};
 use braid_locks::leased::{Kind, LeasedLockServer, Renewed, Seen, earlier, holders, idle};
-use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService, empty_list, is_list_lost};
+use braid_locks::{DISK_BYTES, LockServerConfig, LockService, empty_list, is_list_lost};
 use braid_recording::RecordingRequest;
 use braid_session::{Metrics, addressing, renewal_input};
 use braid_shell::{Address, Budget, ClientOf, Counters, Disk, Node};
@@ -104,50 +104,18 @@ impl LockDaemon {
             written.map_err(|(error, file)| Failure::from(error).of(file.display()))?;
         }
         let config = LockServerConfig::of_volumes(id, start, unlisted, settings);
-        let running = Running { control, leases, renewer, start, us: Node { array, id: NodeId::LockServer(id) } };
-        if is_leased {
-            let machine = LeasedLockServer::new(config.clone());
-            let begun = (machine, recording::LEASED_LOCK_SERVER, config);
-            running.run(platform, begun, recording, |client| Some((client, since)), serving, stop).await
-        } else {
-            let begun = (LockServer::new(config.clone()), recording::LOCK_SERVER, config);
-            running.run(platform, begun, recording, |_| None, serving, stop).await
-        }
-    }
-}
-
-/// A lock server that is about to run.
-struct Running {
-    control: ControlPlane,
-    leases: Leases,
-    renewer: Renewer,
-    start: Generation,
-    us: Node,
-}
-
-/// A machine that is to be told of its lease, and the revision from when on hosts say that they hold nothing.
-type Leased = (ClientOf<LeasedLockServer>, u64);
-
-impl Running {
-    async fn run<S: Server<Service = LockService>>(
-        self,
-        platform: Platform,
-        (server, role, config): (S, &str, LockServerConfig),
-        recording: Option<RecordingRequest>,
-        leased: impl FnOnce(ClientOf<S>) -> Option<Leased>,
-        serving: impl FnOnce(&Address),
-        stop: impl Future<Output = ()>,
-    ) -> Result<(), Failure> {
-        let Running { control, leases, renewer, start, us } = self;
+        let us = Node { array, id: NodeId::LockServer(id) };
         let (address, path) = (platform.address(), platform.disk_path());
         let counters = Arc::new(Counters::default());
+        let role = if is_leased { recording::LEASED_LOCK_SERVER } else { recording::LOCK_SERVER };
         let recorder = recording::begin(recording.as_ref(), role, &config, &counters)?;
+        let server = if is_leased { LeasedLockServer::new(config) } else { LeasedLockServer::endless(config) };
         // The lock server has hosts fenced by the monitor.
         let monitor = MonitorAt::Control(control.clone());
         let (follow, nodes) = watch::channel(monitor.known(us.id).await);
         let (view, seen, client, running) = platform.serve(server, (recorder, counters), us, nodes, stop);
-        let published = Published { id: config.id.0, address: addressing::published(&control, &address) };
-        let leased = leased(client);
+        let published = Published { id: id.0, address: addressing::published(&control, &address) };
+        let leased = is_leased.then_some((client, since));
         let keeping = async {
             tokio::select! {
                 failure = keep(&control, start, leases, renewer, &view, (published, leased)) => failure,
@@ -163,11 +131,14 @@ impl Running {
         };
         let outcome = daemon::run(running, keeping, seen, stage, || serving(&address)).await;
         if let Err(error) = control.leases().release(start).await {
-            tracing::warn!("lock server {}: {error}", config.id.0);
+            tracing::warn!("lock server {}: {error}", id.0);
         }
         outcome
     }
 }
+
+/// A machine that is to be told of its lease, and the revision from when on hosts say that they hold nothing.
+type Leased = (ClientOf<LeasedLockServer>, u64);
 
 /// The part of the memory budget that a table of locks may take, one in so many, and how many bytes an extent takes there.
 const TABLE_SHARE: u64 = 3;
@@ -273,12 +244,12 @@ async fn seen(control: &ControlPlane, id: LockServerId, leases: Leases) -> Resul
 }
 
 /// Renews the lease, with the lock server's address and metrics. Returns when the lease is lost.
-async fn keep<S: Server<Service = LockService>>(
+async fn keep(
     control: &ControlPlane,
     start: Generation,
     leases: Leases,
     mut renewer: Renewer,
-    view: &ServerView<S>,
+    view: &ServerView<LeasedLockServer>,
     (published, leased): (Published, Option<Leased>),
 ) -> Failure {
     let mut idlers = Vec::new();
@@ -294,7 +265,7 @@ async fn keep<S: Server<Service = LockService>>(
             let renewed = Renewed { until: sent.after(leases.lease()), idle: std::mem::take(&mut idlers) };
             // A machine that has ended needs no lease.
             let _ = client.ask(renewed).await;
-            if view.look(S::service) != LockService::Serving
+            if view.look(Server::service) != LockService::Serving
                 && let Ok(found) =
                     tokio::time::timeout(leases.heartbeat(), seen(control, LockServerId(published.id), leases)).await
             {

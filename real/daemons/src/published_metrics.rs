@@ -3,7 +3,7 @@
 use braid_admin::snapshot::LEASE_COUNTER;
 use braid_base::{Epoch, Level, Now, Time};
 use braid_device::{Device, Service};
-use braid_locks::{LeasedLockServer, LockServer, LockService};
+use braid_locks::{LeasedLockServer, LockService};
 use braid_machine::{Abandon, Effect, Effects, Input, Machine, Never, OneDisk};
 use braid_membership::{Monitor, MonitorService};
 use braid_recording::{Recorded, RecordedOutcome, Recorder};
@@ -97,20 +97,6 @@ pub trait Server:
     fn counted(&self) -> Vec<(&'static str, u64)>;
 }
 
-impl Server for LockServer {
-    type Service = LockService;
-
-    fn service(&self) -> LockService {
-        LockServer::service(self)
-    }
-
-    fn counted(&self) -> Vec<(&'static str, u64)> {
-        let filled =
-            [("hosts", self.engine().hosts().count() as u64), ("requests_in_table", self.engine().requests() as u64)];
-        self.counters().list().into_iter().chain(filled).collect()
-    }
-}
-
 impl Server for LeasedLockServer {
     type Service = LockService;
 
@@ -119,7 +105,9 @@ impl Server for LeasedLockServer {
     }
 
     fn counted(&self) -> Vec<(&'static str, u64)> {
-        self.server().counted()
+        let engine = self.server().engine();
+        let filled = [("hosts", engine.hosts().count() as u64), ("requests_in_table", engine.requests() as u64)];
+        self.server().counters().list().into_iter().chain(filled).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use braid_control_protocol::HoldingHost;
 use braid_device::{Device, DeviceConfig};
 use braid_files::{FileClient, FileClientConfig, Unmounted};
 use braid_host::{Host, HostConfig};
-use braid_locks::{LeasedLockServer, LockServer, LockServerConfig};
+use braid_locks::{LeasedLockServer, LockServerConfig};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_metadata::{MetadataNode, MetadataServerConfig};
 use braid_recording::{HeaderError, Opened, Recorder, RecordingRequest, Replayed, decode, replay};
@@ -57,7 +57,7 @@ pub fn replay_file(path: &Path) -> Result<ReplayedFile, Failure> {
         }
         LOCK_SERVER => {
             let config: LockServerConfig = opened.header.config().map_err(unusable)?;
-            replay(opened, LockServer::new(config))
+            replay(opened, LeasedLockServer::endless(config))
         }
         LEASED_LOCK_SERVER => {
             let config: LockServerConfig = opened.header.config().map_err(unusable)?;

@@ -13,7 +13,7 @@ use crate::undecided_requests::UndecidedRequests;
 use crate::{damage_places, hosts, volumes};
 use braid_check::{History, ObjectHistory};
 use braid_device::DeviceConfig;
-use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, is_list_lost};
+use braid_locks::{DISK_BYTES, LeasedLockServer, LockServerConfig, is_list_lost};
 use braid_membership::MonitorConfig;
 use braid_metadata::Purpose;
 use braid_registrar::Content;
@@ -244,7 +244,7 @@ pub(super) fn add_lock_server(cluster: &mut Cluster, server: LockServerId) {
 fn new_lock_server(cluster: &mut Cluster, id: LockServerId) -> Role {
     let (start, settings) = (hosts::fresh_generation(cluster), cluster.options.settings.clone());
     let config = LockServerConfig::of_volumes(id, start, unlisted(cluster, id), settings);
-    Role::LockServer(Box::new(LockServer::new(config)))
+    Role::LockServer(Box::new(LeasedLockServer::endless(config)))
 }
 
 /// The hosts that may hold locks of a lock server whose disk was lost: all but those that are fenced, or live and have never sent a lock

@@ -158,7 +158,7 @@ impl MovingLockServer {
         let clock = LocalClock::exact(Time(self.rng.below(1 << 40))).drifting(drift);
         let mut disk = Disk::new(DiskOptions::default(), self.rng.fork());
         disk.preload(0, &empty_list());
-        let machine = Role::LeasedLockServer(Box::new(LeasedLockServer::new(config)));
+        let machine = Role::LockServer(Box::new(LeasedLockServer::new(config)));
         let before = array.world.serving(SERVICE);
         array.world.add(node, machine, Some(disk), clock);
         array.world.set_service(SERVICE, node);
@@ -196,7 +196,7 @@ fn tell(array: &mut Cluster, node: NodeId, renewed: Renewed) {
 /// True if this start is up and may grant locks.
 fn serves(array: &Cluster, node: NodeId) -> bool {
     let serves = |now: Now| match array.world.machine(node) {
-        Some(Role::LeasedLockServer(machine)) => machine.serves(now.time),
+        Some(Role::LockServer(machine)) => machine.serves(now.time),
         _ => false,
     };
     array.world.local(node).is_some_and(serves)

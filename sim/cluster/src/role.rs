@@ -26,9 +26,7 @@ pub enum Role {
     FileHost(Box<FileClient<HoldingHost<Host>>>),
     /// The process of a metadata server.
     Metadata(Box<MetadataNode<HoldingHost<Host>>>),
-    LockServer(Box<LockServer>),
-    /// A start of one that moves.
-    LeasedLockServer(Box<LeasedLockServer>),
+    LockServer(Box<LeasedLockServer>),
     Monitor(Box<Monitor>),
     /// One of several monitors.
     Candidate(Box<Candidacy>),
@@ -140,8 +138,7 @@ pub(crate) fn device_of(world: &World<Role>, device: DeviceId) -> Option<&Device
 /// A lock server, if it is up.
 pub(crate) fn lock_server_of(world: &World<Role>, server: LockServerId) -> Option<&LockServer> {
     match world.machine(world.serving(NodeId::LockServer(server)))? {
-        Role::LockServer(machine) => Some(machine),
-        Role::LeasedLockServer(machine) => Some(machine.server()),
+        Role::LockServer(machine) => Some(machine.server()),
         _ => None,
     }
 }
@@ -179,7 +176,6 @@ macro_rules! with_machine {
             Role::FileHost($machine) => $result,
             Role::Metadata($machine) => $result,
             Role::LockServer($machine) => $result,
-            Role::LeasedLockServer($machine) => $result,
             Role::Monitor($machine) => $result,
             Role::Candidate($machine) => $result,
             Role::Surveyor($machine) => $result,
@@ -195,7 +191,6 @@ impl Machine for Role {
     fn step(&mut self, now: Now, input: InputOf<Self>, out: &mut EffectsOf<Self>) {
         match self {
             Role::Device(device) => step_server(&mut **device, now, input, out),
-            Role::LockServer(server) => step_server(&mut **server, now, input, out),
             Role::Surveyor(surveyor) => step_server(&mut **surveyor, now, input, out),
             Role::Host(host) => step_host(host, now, input, out),
             Role::Metadata(node) => step_as(&mut **node, now, input, out, RoleRequest::into_host, |outcome| outcome),
@@ -206,7 +201,7 @@ impl Machine for Role {
                 let done = |outcome: ControlOutcome| outcome.map(|()| HostSuccess::Done);
                 step_as(&mut **monitor, now, input, out, RoleRequest::into_monitor, done);
             }
-            Role::LeasedLockServer(server) => {
+            Role::LockServer(server) => {
                 let done = |outcome: ControlOutcome| outcome.map(|()| HostSuccess::Done);
                 step_as(&mut **server, now, input, out, RoleRequest::into_renewed, done);
             }

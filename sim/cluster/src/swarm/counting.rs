@@ -38,7 +38,7 @@ impl Run {
                     *self.report.stores.entry(name).or_default() += count;
                 }
             }
-            Some(Role::LockServer(server)) => self.report.lock_servers.add(server.counters()),
+            Some(Role::LockServer(server)) => self.report.lock_servers.add(server.server().counters()),
             Some(role) => self.report.hosts.add(&role.host().map(Host::counters).unwrap_or_default()),
             None => {}
         }
