@@ -49,7 +49,8 @@ impl Abandon for Renewed {
 impl LeasedLockServer {
     /// One without a lease. `unlisted` of the configuration are its [`holders`].
     pub fn new(config: LockServerConfig) -> LeasedLockServer {
-        LeasedLockServer { server: LockServer::new(config), until: Time(0), is_silent: true }
+        let server = LockServer { opens: Time(u64::MAX), ..LockServer::new(config) };
+        LeasedLockServer { server, until: Time(0), is_silent: true }
     }
 
     /// One that needs no lease.

@@ -438,9 +438,12 @@ fn a_lock_server_loses_its_lease_when_it_can_not_serve_any_more_whoever_leads() 
     let changed = world.now.time;
     world.change_leader();
     let end = || Request::ExpireOne { host: Generation(101), length: Duration::ZERO };
-    while world.answer(end()) == Ok(Reply::Ended(LeaseEnd::Lives)) {
+    let mut ended = world.answer(end());
+    while ended == Ok(Reply::Ended(LeaseEnd::Lives)) {
         world.pass(STEP);
+        ended = world.answer(end());
     }
+    assert!(matches!(ended, Ok(Reply::Ended(LeaseEnd::Ended(_)))), "{ended:?}");
     // The former leader may have renewed it for the last time a second after the next one won.
     let (took, serves) = (world.now.time.since(changed), Duration::from_secs(1) + description().leases().lease());
     assert!(took > longer(serves) && took < longer(serves) + Duration::from_secs(1), "{took:?}");

@@ -252,7 +252,6 @@ async fn keep(
     view: &ServerView<LeasedLockServer>,
     (published, leased): (Published, Option<Leased>),
 ) -> Failure {
-    let mut idlers = Vec::new();
     loop {
         let (now, sent) = (Moment::now(), braid_shell::now().time);
         renewer.step(&now, RenewerInput::Wake { is_fenced: false });
@@ -262,15 +261,16 @@ async fn keep(
         let renewal = control.leases().renew(start, now, report).await;
         let step = renewer.step(&Moment::now(), renewal_input(&renewal));
         if let Some((client, since)) = leased.as_ref().filter(|_| renewal.is_ok()) {
-            let renewed = Renewed { until: sent.after(leases.lease()), idle: std::mem::take(&mut idlers) };
+            let heard = seen(control, LockServerId(published.id), leases);
+            let idle = match view.look(Server::service) == LockService::Serving {
+                true => Vec::new(),
+                false => match tokio::time::timeout(leases.heartbeat(), heard).await {
+                    Ok(Ok(seen)) => idle(*since, &seen),
+                    Ok(Err(_)) | Err(_) => Vec::new(),
+                },
+            };
             // A machine that has ended needs no lease.
-            let _ = client.ask(renewed).await;
-            if view.look(Server::service) != LockService::Serving
-                && let Ok(found) =
-                    tokio::time::timeout(leases.heartbeat(), seen(control, LockServerId(published.id), leases)).await
-            {
-                idlers = found.map(|seen| idle(*since, &seen)).unwrap_or_default();
-            }
+            let _ = client.ask(Renewed { until: sent.after(leases.lease()), idle }).await;
         }
         if let Err(error) = renewal {
             match step {

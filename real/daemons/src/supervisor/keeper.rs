@@ -11,8 +11,8 @@ use braid_shell::Address;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// How long a daemon may take to open its store and listen.
-const START_WAIT: Duration = Duration::from_secs(60);
+/// How long a daemon may take to open its store and listen. A lock server may wait for two leases of one that was before it.
+const START_WAIT: Duration = Duration::from_secs(180);
 /// The first back-off before a daemon is restarted; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
