@@ -91,6 +91,7 @@ impl Bench {
                 store,
                 membership: Some(Membership::first([DeviceId(0)])),
                 settings: Settings::default(),
+                holder: None,
             }),
             disk: formatted_disk(&store, JOURNAL),
             now: Now { time: Time(second), clock: Clock(1000 * second) },

@@ -25,6 +25,9 @@ pub struct DeviceConfig {
     pub membership: Option<Membership>,
     /// Time-outs, intervals and limits.
     pub settings: Settings,
+    /// A random number of the agent that started the process, if another machine may run the device, too.
+    #[serde(default)]
+    pub holder: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -92,7 +95,7 @@ impl Device {
             decisions: VecDeque::new(),
             requests: Requests::default(),
             sessions: Sessions::default(),
-            monitor: MonitorClient::of_device(config.membership.clone(), config.store.device),
+            monitor: MonitorClient::of_device(config.membership.clone(), config.store.device, config.holder),
             tickets: Tickets::default(),
             counters: Counters::default(),
             config,

@@ -182,8 +182,8 @@ impl MonitorClient {
     }
 
     /// The client of a device, which needs leases.
-    pub fn of_device(fixed: Option<Membership>, device: DeviceId) -> MonitorClient {
-        MonitorClient { lease: Some(LeaseState::new(device)), ..MonitorClient::of_host(fixed) }
+    pub fn of_device(fixed: Option<Membership>, device: DeviceId, holder: Option<u64>) -> MonitorClient {
+        MonitorClient { lease: Some(LeaseState::new(device, holder)), ..MonitorClient::of_host(fixed) }
     }
 
     /// The client of a lock server, which has no epoch.
@@ -269,8 +269,10 @@ impl MonitorClient {
             silent = lease.renew(now, settings, &undecided);
         }
         let disk = self.lease.as_ref().and_then(|lease| lease.disk);
+        let holder = self.lease.as_ref().and_then(|lease| lease.holder(now));
         let (sent, knows) = (now, Level::KNOWN);
-        let renewal = MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps, knows };
+        let renewal =
+            MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps, knows, holder };
         self.tell(cx, renewal);
         for pending in self.pending.changes.values() {
             self.tell(cx, pending.command.clone());

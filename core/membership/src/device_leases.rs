@@ -3,7 +3,7 @@
 use crate::flapping::Outages;
 use braid_base::limits::{self, Settings};
 use braid_base::{DeviceId, DiskId, Epoch, FenceTable, Generation, Level, Time};
-use braid_wire::{HealingProgress, JoinRefused};
+use braid_wire::{HealingProgress, Holder, JoinRefused};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -41,6 +41,9 @@ pub struct DeviceLease {
 pub(crate) struct Device {
     pub last_report: LastReport,
     lease: Option<Lease>,
+    /// The process that was last granted one, and until when that may run. A monitor that starts does not know the process.
+    holder: Option<u64>,
+    held_until: Time,
     /// At least half of the hosts report that they cannot reach it.
     pub suspected: bool,
     /// Its lease is not extended: it is to be marked out, since hosts cannot reach it or its disk is failing.
@@ -89,6 +92,7 @@ pub(crate) struct Renewal {
     pub failing: bool,
     pub undecided: Vec<Generation>,
     pub knows: Level,
+    pub holder: Option<Holder>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,9 +136,27 @@ impl Device {
             && !self.last_report.undecided.iter().any(|host| fence.refuses(*host))
     }
 
+    /// True if another process may have a lease that runs, such as one that serves a copy of the disk on another machine. Where the monitor does
+    /// not know the process, the one that has the lease says so. The device is not taken out while this one waits.
+    pub fn waits_for_another(&mut self, now: Time, holder: Option<Holder>, settings: &Settings) -> bool {
+        let is_another = |of: Holder| self.holder.map_or(!of.has_lease, |number| number != of.number);
+        let waits = now < self.held_until && holder.is_some_and(is_another);
+        let asks_again = now.after(settings.heartbeat * 2);
+        if let Some(lease) = self.lease.as_mut().filter(|_| waits) {
+            lease.until = lease.until.max(asks_again);
+        }
+        waits
+    }
+
     /// Grants a lease. It expires later here than at the device.
     pub fn grant(&mut self, now: Time, settings: &Settings) {
         self.lend(now, settings.device_lease + settings.device_lease / LEASE_MARGIN);
+    }
+
+    /// The lease is that of this process, or of one that is not known.
+    pub fn hold(&mut self, holder: Option<u64>) {
+        self.holder = holder;
+        self.held_until = self.lease_ends().unwrap_or_default();
     }
 
     /// Takes it for leased for so long.

@@ -264,7 +264,10 @@ impl Monitor {
                 MemberState::Out => known.take_out(now.time, settings, false),
                 // A lease granted before the monitor was restarted, or by a former leader, may still be running.
                 MemberState::In | MemberState::Returning { .. } => match self.config.term {
-                    Some(Term { wait, .. }) => known.lend(started, wait),
+                    Some(Term { wait, .. }) => {
+                        known.lend(started, wait);
+                        known.hold(None);
+                    }
                     None => known.grant(started, settings),
                 },
             }
@@ -289,11 +292,11 @@ impl Monitor {
             (_, MonitorCommand::Renew { knows, .. }) if knows < self.level() => self.ignore(Ignored::NotForUs, out),
             (
                 NodeId::Device(device),
-                MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps, knows },
+                MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps, knows, holder },
             ) => {
                 self.stamps = self.stamps.max(stamps);
                 let (disk, unable) = (disk.unwrap_or_default(), silent.contains(&device));
-                let renewal = Renewal { epoch, sent, disk, unable, bad_slots, failing, undecided, knows };
+                let renewal = Renewal { epoch, sent, disk, unable, bad_slots, failing, undecided, knows, holder };
                 self.on_device(now, device, renewal, out);
             }
             (NodeId::Device(_), _) => self.ignore(Ignored::NotForUs, out),
@@ -359,6 +362,10 @@ impl Monitor {
         }
         let lived_by = self.slot(device).lived_by;
         let known = self.devices.get_mut(&device).expect("just seen");
+        if known.waits_for_another(now.time, renewal.holder, &self.config.settings) {
+            return self.answer(now, NodeId::Device(device), epoch, MonitorReply::Changed, out);
+        }
+        let holder = renewal.holder.map(|holder| holder.number);
         // A later report takes precedence: a duplicate that arrives late must not report an older disk, or a device that cannot serve.
         let is_late = known.is_late(now.time, &renewal, &self.config.settings);
         if is_late && (unable || epoch < lived_by) {
@@ -390,6 +397,7 @@ impl Monitor {
             MonitorReply::Changed
         } else if may_have_lease && !known.refused && !known.last_report.unable {
             known.grant(now.time, &self.config.settings);
+            known.hold(holder);
             self.counters.leases += 1;
             self.lease(sent)
         } else {

@@ -95,6 +95,7 @@ impl World {
                 undecided: Vec::new(),
                 stamps: Clock(0),
                 knows: Level::KNOWN,
+                holder: None,
             },
         );
     }

@@ -99,6 +99,7 @@ mod tests {
             undecided: Vec::new(),
             stamps: Clock(0),
             knows: Level::KNOWN,
+            holder: None,
         });
         let (except, also) = (Vec::new(), Vec::new());
         let fence = to_monitor(MonitorCommand::Fence { ticket: 1, below: Generation(9), except, also });

@@ -27,7 +27,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
-//! | 16 | connections begin with a hello; renewals say which level a program knows, and leases which one the array has: programs of two releases work together; requests for ranges say what they wait for |
+//! | 16 | connections begin with a hello; renewals say which level a program knows, and leases which one the array has: programs of two releases work together; requests for ranges say what they wait for; renewals of devices name the process that runs them |
 //! | 15 | requests for ranges name what is likely to be wanted next, and may be impatient; lock servers may call on node groups, and give leases |
 //! | 14 | heartbeats to lock servers carry the time at which they were sent, and answers repeat it |
 //! | 13 | locks of ranges: granted wider than requested, called back in parts, promoted while they are held |

@@ -52,6 +52,8 @@ wire! {
             stamps: Clock,
             /// The highest level that the sender's release knows.
             knows: Level,
+            /// From a device of an array on several machines: which process runs it.
+            holder: Option<Holder>,
         } = 1,
         /// Fences hosts. Answered by [`MonitorReply::Fenced`], once no device serves them any more and what they left undecided is decided.
         Fence {
@@ -89,6 +91,15 @@ wire! {
             file_system: FileSystemId,
             request: OwnershipRequest,
         } = 6,
+    }
+
+    /// Which process runs a device. The file lock on its disk keeps others away on one machine alone; another one may have a copy of the disk.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Holder {
+        /// A random number of its machine's agent.
+        pub number: u64,
+        /// The device has a lease that runs.
+        pub has_lease: bool,
     }
 
     /// The progress of a returning device, in blocks of its own.

@@ -35,6 +35,8 @@ const SHORT_WAIT: Duration = Duration::from_secs(2);
 const STATE_WAIT: Duration = Duration::from_millis(500);
 /// The role of the host of the process that runs a machine's part of the array.
 pub const AGENT: &str = "up";
+/// The variable in which an agent tells its processes its [number](Cluster::holder).
+pub const HOLDER: &str = "BRAID_HOLDER";
 
 /// The schema of `cluster.json`.
 pub const SCHEMA: u64 = 1;
@@ -184,6 +186,7 @@ struct Known {
     monitor: Mutex<Option<(Instant, MonitorEntry)>>,
     /// What hosts said last. A new leader has not heard them yet.
     said: Mutex<BTreeMap<Generation, String>>,
+    holder: OnceLock<u64>,
 }
 
 impl Cluster {
@@ -204,6 +207,12 @@ impl Cluster {
             true => Err(ControlError::ArrayExists { dir: folder.dir().to_path_buf() }),
             false => Ok(()),
         }
+    }
+
+    /// A random number of the agent that started this process, or of this process. No device has leases of two at a time.
+    pub fn holder(&self) -> u64 {
+        let given = || std::env::var(HOLDER).ok().and_then(|number| number.parse().ok());
+        *self.known.holder.get_or_init(|| given().unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0))
     }
 
     /// Makes the folder one of a machine.

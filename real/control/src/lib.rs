@@ -64,7 +64,7 @@ pub use braid_description::{
 pub use braid_host_leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use braid_registrar::MachineEntry;
 pub use changes::removed;
-pub use cluster::{AGENT, Cluster, ClusterFile, Live, MonitorRole, MonitorSays, SCHEMA as CLUSTER_SCHEMA};
+pub use cluster::{AGENT, Cluster, ClusterFile, HOLDER, Live, MonitorRole, MonitorSays, SCHEMA as CLUSTER_SCHEMA};
 pub use control_plane::{ControlPlane, HostLeases, Overview};
 pub use description_file::{Stored, new_array_id};
 pub use error::{ControlError, LockHolder};

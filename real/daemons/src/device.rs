@@ -63,7 +63,11 @@ impl DeviceDaemon {
         };
         let object_memory = self.object_memory.unwrap_or_else(|| object_memory(1));
         let settings = Settings { object_memory, ..leases };
-        let config = DeviceConfig { store, membership: None, settings };
+        let holder = match &monitor {
+            MonitorAt::Control(control) => control.cluster().map(|cluster| cluster.holder()),
+            MonitorAt::Addresses(_) => None,
+        };
+        let config = DeviceConfig { store, membership: None, settings, holder };
         let counters = Arc::new(Counters::default());
         let recorder = recording::begin(self.recording.as_ref(), recording::DEVICE, &(medium, &config), &counters)?;
         let device = Device::on(medium, config);

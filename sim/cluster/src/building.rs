@@ -267,7 +267,10 @@ fn unlisted(cluster: &Cluster, id: LockServerId) -> BTreeSet<Generation> {
 
 fn new_device(cluster: &Cluster, device: DeviceId) -> Role {
     let (store, settings) = (store_config(cluster, device), cluster.options.settings.clone());
-    Role::Device(Box::new(Device::on(cluster.options.medium, DeviceConfig { store, membership: None, settings })))
+    // Each start is another process.
+    let holder = cluster.candidates.is_some().then(|| cluster.world.now().0);
+    let config = DeviceConfig { store, membership: None, settings, holder };
+    Role::Device(Box::new(Device::on(cluster.options.medium, config)))
 }
 
 fn store_config(cluster: &Cluster, device: DeviceId) -> StoreConfig {

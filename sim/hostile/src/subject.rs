@@ -95,7 +95,7 @@ fn store_config(device: DeviceId) -> StoreConfig {
 }
 
 pub(crate) fn device(device: DeviceId, settings: Settings) -> Device {
-    Device::new(DeviceConfig { store: store_config(device), membership: None, settings })
+    Device::new(DeviceConfig { store: store_config(device), membership: None, settings, holder: None })
 }
 
 pub(crate) fn host(settings: Settings, volumes: Vec<VolumeDescription>, seed: u64) -> Host {

@@ -88,7 +88,8 @@ impl System {
             let object = ObjectDescription::new(volume.id.object(), volume.component_blocks());
             let object = ObjectDescription { ordering, atomicity: volume.atomicity, ..object };
             let store = StoreConfig { array: ARRAY, device: *device, size: u64::MAX };
-            let config = DeviceConfig { store, membership: Some(membership.clone()), settings: settings.clone() };
+            let config =
+                DeviceConfig { store, membership: Some(membership.clone()), settings: settings.clone(), holder: None };
             let machine = Device::over(config, Box::new(ModelStorage::new(object)));
             let costs = ProcessorCosts::device(&parameters.processor);
             let disk = Some(DiskModel::new(&parameters.disk));

@@ -358,6 +358,7 @@ impl Target {
             undecided: Vec::new(),
             stamps: Clock(0),
             knows: Level::KNOWN,
+            holder: None,
         };
         self.encode(from, NodeId::Monitor, Message::MonitorRequest(MonitorRequest { epoch, command }))
     }

@@ -71,7 +71,7 @@ impl Bench {
             scheduler: Scheduler::new(&settings),
             settings,
             objects: objects.map(description).into_iter().collect(),
-            monitor: MonitorClient::of_device(Some(Membership::first([DeviceId(0), DeviceId(1)])), DeviceId(0)),
+            monitor: MonitorClient::of_device(Some(Membership::first([DeviceId(0), DeviceId(1)])), DeviceId(0), None),
             hosts,
             now,
         }

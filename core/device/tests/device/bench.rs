@@ -344,7 +344,7 @@ impl Default for Bench {
 fn device(has_monitor: bool) -> Device {
     let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
     let membership = (!has_monitor).then(|| Membership::first(DEVICES));
-    Device::new(DeviceConfig { store, membership, settings: Settings::default() })
+    Device::new(DeviceConfig { store, membership, settings: Settings::default(), holder: None })
 }
 
 /// Sets the state of a member, from this epoch on if that begins a presence or an absence.

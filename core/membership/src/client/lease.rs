@@ -3,7 +3,7 @@
 use super::{REPORT_AGAIN_AFTER, STARTING};
 use braid_base::limits::{HEARTBEATS_PER_LEASE, Settings};
 use braid_base::{DeviceId, DiskId, Epoch, Generation, Membership, Time};
-use braid_wire::JoinRefused;
+use braid_wire::{Holder, JoinRefused};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ const RENEWALS_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct LeaseState {
     pub device: DeviceId,
+    /// A random number of the agent that started the process, if another machine may run the device, too.
+    holder: Option<u64>,
     /// The name of the device's disk, once it has been read.
     pub disk: Option<DiskId>,
     /// A newer membership than the view's, which is being written to disk.
@@ -53,9 +55,10 @@ struct Renewals {
 }
 
 impl LeaseState {
-    pub fn new(device: DeviceId) -> LeaseState {
+    pub fn new(device: DeviceId, holder: Option<u64>) -> LeaseState {
         LeaseState {
             device,
+            holder,
             disk: None,
             adopting: None,
             length: None,
@@ -72,6 +75,11 @@ impl LeaseState {
     /// True if the lease has not expired, and no other membership is being adopted.
     pub fn runs(&self, now: Time) -> bool {
         self.adopting.is_none() && self.until.is_some_and(|until| now < until)
+    }
+
+    /// What the monitor is told of the process.
+    pub fn holder(&self, now: Time) -> Option<Holder> {
+        self.holder.map(|number| Holder { number, has_lease: self.until.is_some_and(|until| now < until) })
     }
 
     /// True if the lease runs, or expired at most `span` ago.

@@ -11,8 +11,8 @@ pub use braid_membership::leadership::CurrentId;
 pub use braid_membership::record_recovery::{DeviceTestimony, Evidence, RecordSummary, recover};
 pub use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorError, MonitorService};
 pub use braid_wire::{
-    AdminError, Administration, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRefused,
-    OwnershipRequest, RecoveryThrottle,
+    AdminError, Administration, Holder, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest,
+    OwnershipRefused, OwnershipRequest, RecoveryThrottle,
 };
 pub use braid_world::MemoryDisk;
 pub use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -48,6 +48,8 @@ pub struct Bench {
     pub disks: BTreeMap<DeviceId, DiskId>,
     /// The level that all nodes report to know.
     pub knows: Level,
+    /// The process of the devices that ask.
+    pub holder: Option<Holder>,
     outcome: Option<ControlOutcome>,
 }
 
@@ -117,6 +119,7 @@ impl Bench {
             silent: Vec::new(),
             undecided: BTreeMap::new(),
             knows: Level::KNOWN,
+            holder: None,
             unable: Vec::new(),
             failing: Vec::new(),
             disks: BTreeMap::new(),
@@ -279,6 +282,7 @@ impl Bench {
                 undecided,
                 stamps: Clock(0),
                 knows: self.knows,
+                holder: self.holder,
             },
         );
     }

@@ -45,8 +45,8 @@ fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
 
 /// A renewal of device 2.
 fn renewal(sent: Time, silent: Vec<DeviceId>) -> MonitorCommand {
-    let (disk, undecided, stamps) = (Some(DiskId(2)), Vec::new(), Clock(0));
-    MonitorCommand::Renew { sent, silent, disk, bad_slots: 0, failing: false, undecided, stamps, knows: Level::FIRST }
+    let (disk, undecided, stamps, knows) = (Some(DiskId(2)), Vec::new(), Clock(0), Level::FIRST);
+    MonitorCommand::Renew { sent, silent, disk, bad_slots: 0, failing: false, undecided, stamps, knows, holder: None }
 }
 
 stories! {

@@ -17,6 +17,7 @@ fn devices_may_only_renew_and_other_nodes_may_not() {
         undecided: vec![],
         stamps: Clock(7),
         knows: Level::KNOWN,
+        holder: None,
     };
     let before = bench.monitor.counters().ignored;
     for (node, command) in [

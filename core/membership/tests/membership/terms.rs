@@ -58,6 +58,30 @@ fn a_device_that_a_former_leader_may_have_leased_is_taken_out_after_the_wait() {
 }
 
 #[test]
+fn a_device_never_has_leases_of_two_processes() {
+    let mut bench = leader(true);
+    let by = |number, has_lease| Some(Holder { number, has_lease });
+    let others = nodes(&[0, 2, 3, 4], &[]);
+    // The monitor does not know who had the lease before it started.
+    for (number, has_lease, gets) in [(2, false, false), (1, true, true), (2, true, false), (1, false, true)] {
+        bench.holder = by(number, has_lease);
+        assert_eq!(bench.gets_lease(device(1)), gets, "{number}");
+    }
+    let end = bench.now.time.after(LEASE);
+    while bench.now.time < end {
+        bench.holder = by(2, false);
+        assert!(!bench.gets_lease(device(1)), "{:?}", bench.now.time);
+        bench.holder = None;
+        bench.pass_with(SECOND / 4, &others);
+    }
+    bench.holder = by(2, false);
+    assert!(bench.gets_lease(device(1)));
+    assert_eq!(bench.member_state(1), MemberState::In, "it was not out meanwhile");
+    bench.holder = by(1, false);
+    assert!(!bench.gets_lease(device(1)), "it is no longer that of the device");
+}
+
+#[test]
 fn only_a_leader_that_follows_grants_before_it_has_heard_all() {
     for follows in [true, false] {
         assert_eq!(leader(follows).gets_lease(device(1)), follows);

@@ -10,6 +10,7 @@ use super::nodes::HostsEnd;
 use braid_admin::failure::Failure;
 use braid_admin::parent_process::{PANICKED, this_program};
 use braid_base::{DeviceId, NodeId};
+use braid_control::HOLDER;
 use braid_control::event_texts::Crash;
 use braid_shell::{Address, Budget};
 use serde_json::{Value, json};
@@ -53,6 +54,9 @@ impl ChildProcess {
         command.arg("--array").arg(assignment.control.place());
         command.args(["--memory", &Budget::process().limit().to_string()]);
         command.args(["--json", "--listen", &listen.to_string(), "--child-of", &std::process::id().to_string()]);
+        if let Some(cluster) = assignment.control.cluster() {
+            command.env(HOLDER, cluster.holder().to_string());
+        }
         let hosts_end = match &assignment.what {
             What::Node { hosts_end, .. } => Some(hosts_end.clone()),
             _ => None,

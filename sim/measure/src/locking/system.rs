@@ -83,7 +83,12 @@ impl LockingSystem {
         }
         for device in ids {
             let store = StoreConfig { array: ARRAY, device, size: u64::MAX };
-            let config = DeviceConfig { store, membership: Some(membership.clone()), settings: without_timeouts() };
+            let config = DeviceConfig {
+                store,
+                membership: Some(membership.clone()),
+                settings: without_timeouts(),
+                holder: None,
+            };
             let machine = Device::over(config, Box::new(ModelStorage::new(no_component())));
             let costs = ProcessorCosts::device(&parameters.processor);
             let disk = Some(DiskModel::new(&parameters.disk));
