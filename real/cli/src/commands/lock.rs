@@ -1,8 +1,7 @@
 //! `braid lock`: run a command while a range is locked.
 
-use super::recipe::hold::{ITSELF, status_of_signal};
+use super::recipe::hold::{ITSELF, status_of_held, status_of_signal};
 use braid_admin::Failure;
-use braid_admin::held::HeldOutcome;
 use braid_admin::held::range::{of_range, run as run_under};
 use braid_admin::held::running::{HeldCommand, UNATTENDED};
 use braid_client::{Array, ArrayOptions, LockMode};
@@ -96,9 +95,6 @@ impl Range {
         let command = HeldCommand { words: &self.command, itself: ITSELF };
         // The time to wait was that for the range.
         let lock = lock.within(array.deadline());
-        Ok(match run_under(lock, &command, &mut async || signals.which().await).await? {
-            HeldOutcome::Ended(status) => ExitCode::from(status.code().unwrap_or(1) as u8),
-            HeldOutcome::AskedToEnd(signal) => status_of_signal(signal),
-        })
+        run_under(lock, &command, &mut async || signals.which().await).await.map(status_of_held)
     }
 }

@@ -219,11 +219,16 @@ impl Holding {
         let mut signals = Signals::catch()?;
         let command = HeldCommand { words: &self.command, itself: ITSELF };
         let outcome = hold.run(object.space(), &command, &mut async || signals.which().await).await?;
-        Ok(match outcome {
-            // The supervisor has reported it.
-            HeldOutcome::Ended(status) => ExitCode::from(status.code().unwrap_or(1) as u8),
-            HeldOutcome::AskedToEnd(signal) => status_of_signal(signal),
-        })
+        Ok(status_of_held(outcome))
+    }
+}
+
+/// The exit status of a program that has run a command while it held something.
+pub fn status_of_held(outcome: HeldOutcome) -> ExitCode {
+    match outcome {
+        // The supervisor has reported it.
+        HeldOutcome::Ended(status) => ExitCode::from(status.code().unwrap_or(1) as u8),
+        HeldOutcome::AskedToEnd(signal) => status_of_signal(signal),
     }
 }
 
