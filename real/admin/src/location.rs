@@ -7,6 +7,7 @@ use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{ArrayDescription, DeviceEntry, DeviceReport, DeviceState, DiskEntry, MonitorReport, RunningSet};
 use braid_layout::VolumeDescription;
 use braid_session::addressing;
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// The devices of an array, and its spares.
@@ -53,7 +54,7 @@ pub struct VolumePart {
     pub first_units: Vec<LocatedUnit>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LocatedUnit {
     /// Its kind: `data`, `copy` or `parity`.
     pub kind: &'static str,
@@ -73,7 +74,7 @@ pub struct ByteLocation {
     pub others: Vec<RelatedBlock>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RelatedBlock {
     pub device: DeviceId,
     /// Its offset in the volume's component on that device.

@@ -139,7 +139,6 @@ fn text_of_device(DeviceContent { device, parts }: &DeviceContent) -> String {
 }
 
 fn json_of_part(part: &VolumePart) -> Value {
-    let unit = |unit: &LocatedUnit| json!({"kind": unit.kind, "offset": unit.offset, "length": unit.length});
     json!({
         "name": part.name,
         "migration_target": part.moving,
@@ -148,7 +147,7 @@ fn json_of_part(part: &VolumePart) -> Value {
         "ring_length": part.volume.devices.len(),
         "component_bytes": part.bytes,
         "unit_bytes": part.unit(),
-        "first_units": part.first_units.iter().map(unit).collect::<Vec<_>>(),
+        "first_units": part.first_units,
     })
 }
 
@@ -166,14 +165,13 @@ fn text_of_part(part: &VolumePart) -> String {
 }
 
 fn json_of_byte(name: &str, offset: u64, location: &ByteLocation) -> Value {
-    let other = |other: &RelatedBlock| json!({"device": other.device.0, "kind": other.kind, "component_offset": other.component_offset});
     json!({
         "volume": name,
         "offset": offset,
         "device": location.device.0,
         "component_offset": location.component_offset,
         "object": location.volume.id.object().0,
-        "others": location.others.iter().map(other).collect::<Vec<_>>(),
+        "others": location.others,
     })
 }
 
