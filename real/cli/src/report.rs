@@ -1,6 +1,7 @@
 //! Output about failures, and announcements of servers that this program runs.
 
 use braid_admin::Failure;
+use braid_base::DeviceId;
 use braid_shell::Address;
 use braid_terminal::output::{self, ErrorReport};
 use serde_json::Value;
@@ -22,6 +23,11 @@ pub fn print(as_json: bool, mut json: Value, text: impl FnOnce() -> String) {
 pub fn done(as_json: bool, json: Value, text: impl FnOnce() -> String) -> Result<ExitCode, Failure> {
     print(as_json, json, text);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The names of devices in one line.
+pub fn device_list(devices: &[u16]) -> String {
+    devices.iter().map(|id| DeviceId(*id).to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// Announces that a server serves, to the program that started it, or to the user.

@@ -1,6 +1,7 @@
 //! The output of `braid status`, as text and as JSON.
 
 use crate::metrics;
+use crate::report;
 use braid_admin::device_condition::{Healing, with_real_share};
 use braid_admin::file_system_status::FileSystemStatus;
 use braid_admin::health::MonitorHealth;
@@ -96,14 +97,11 @@ impl<'a> View<'a> {
         if !status.doctor.is_healthy() {
             text += &format!("doctor: {}: `braid doctor --array {word}` says what to do\n", status.doctor.words());
         }
-        if !status.machines.is_empty() {
-            let of_machine = |machine: &MachineStatus| {
-                let agent = if machine.live { "live" } else { "silent" };
-                [machine.name.clone(), machine.address.clone(), agent.to_string(), machine.monitor.to_string()]
-            };
-            text += "\n";
-            text += &titled(["machine", "address", "agent", "monitor"], status.machines.iter().map(of_machine));
-        }
+        let of_machine = |machine: &MachineStatus| {
+            let agent = if machine.live { "live" } else { "silent" };
+            [machine.name.clone(), machine.address.clone(), agent.to_string(), machine.monitor.to_string()]
+        };
+        text += &section(["machine", "address", "agent", "monitor"], &status.machines, of_machine);
         text += &memory_words(status);
         text += &recording_words(status);
         text += "\n";
@@ -122,47 +120,34 @@ impl<'a> View<'a> {
             text += "\n";
             text += &file_system_table(&status.file_systems, &status.dir);
         }
-        if !status.nodes.is_empty() {
-            text += "\n";
-            let of_node = |node: &NodeStatus| {
-                let pid = node.pid.map_or_else(|| "down".to_string(), |pid| pid.to_string());
-                let devices = node.devices.iter().map(|id| DeviceId(*id).to_string()).collect::<Vec<_>>().join(" ");
-                let clients = match &node.down {
-                    Some(why) => format!("not served: {why}"),
-                    None => node.nbd.clone(),
-                };
-                [node.id.to_string(), pid, devices, clients]
+        let of_node = |node: &NodeStatus| {
+            let pid = node.pid.map_or_else(|| "down".to_string(), |pid| pid.to_string());
+            let clients = node.down.as_ref().map_or_else(|| node.nbd.clone(), |why| format!("not served: {why}"));
+            [node.id.to_string(), pid, report::device_list(&node.devices), clients]
+        };
+        text += &section(["node", "pid", "devices", "NBD clients at"], &status.nodes, of_node);
+        let of_server = |server: &LockServerStatus| {
+            let pid = server.pid.map(|pid| pid.to_string()).unwrap_or_default();
+            let address = within(&status.dir, server.address.as_deref());
+            [LockServerId(server.id).to_string(), server.state.clone(), pid, address]
+        };
+        text += &section(["lock server", "state", "pid", "address"], &status.lock_servers, of_server);
+        let of_host = |host: &HostStatus| {
+            let lease = match host.silent_seconds {
+                Some(_) if host.live => "live".to_string(),
+                Some(silent) if Duration::from_secs(silent) <= look.description.leases().host() => {
+                    format!("silent for {silent} s")
+                }
+                Some(_) if look.refusal == Some(Refusal::ReadOnly) => "not renewed".to_string(),
+                _ => "expired".to_string(),
             };
-            text += &titled(["node", "pid", "devices", "NBD clients at"], status.nodes.iter().map(of_node));
-        }
-        if !status.lock_servers.is_empty() {
-            text += "\n";
-            let of_server = |server: &LockServerStatus| {
-                let pid = server.pid.map(|pid| pid.to_string()).unwrap_or_default();
-                let address = within(&status.dir, server.address.as_deref());
-                [LockServerId(server.id).to_string(), server.state.clone(), pid, address]
-            };
-            text += &titled(["lock server", "state", "pid", "address"], status.lock_servers.iter().map(of_server));
-        }
-        if !status.hosts.is_empty() {
-            text += "\n";
-            let of_host = |host: &HostStatus| {
-                let lease = match host.silent_seconds {
-                    Some(_) if host.live => "live".to_string(),
-                    Some(silent) if Duration::from_secs(silent) <= look.description.leases().host() => {
-                        format!("silent for {silent} s")
-                    }
-                    Some(_) if look.refusal == Some(Refusal::ReadOnly) => "not renewed".to_string(),
-                    _ => "expired".to_string(),
-                };
-                let generation = Generation(host.generation).to_string();
-                [generation, lease, pid_text(host.pid, host.elsewhere), host.role.clone()]
-            };
-            text += &titled(["host", "lease", "pid", "role"], status.hosts.iter().map(of_host));
-            for host in &status.hosts {
-                let waiting = host.waiting.as_ref().filter(|_| host.live);
-                text += &waiting.map(|waiting| waits(host, waiting)).unwrap_or_default();
-            }
+            let generation = Generation(host.generation).to_string();
+            [generation, lease, pid_text(host.pid, host.elsewhere), host.role.clone()]
+        };
+        text += &section(["host", "lease", "pid", "role"], &status.hosts, of_host);
+        for host in &status.hosts {
+            let waiting = host.waiting.as_ref().filter(|_| host.live);
+            text += &waiting.map(|waiting| waits(host, waiting)).unwrap_or_default();
         }
         if verbose {
             text += &all_counted(look, status);
@@ -197,6 +182,11 @@ impl<'a> View<'a> {
         }
         parts
     }
+}
+
+/// A table after an empty line, or nothing if it has no rows.
+fn section<T>(titles: [&str; 4], rows: &[T], row: impl Fn(&T) -> [String; 4]) -> String {
+    if rows.is_empty() { String::new() } else { format!("\n{}", titled(titles, rows.iter().map(row))) }
 }
 
 /// The processes with metrics, by their names.
@@ -318,34 +308,32 @@ fn device_table(look: &ArraySnapshot, status: &Status) -> String {
 fn all_counted(look: &ArraySnapshot, status: &Status) -> String {
     let mut text = String::new();
     if let Some(counters) = &status.monitor.counters {
-        text += &counted("the monitor", |_| Vec::new(), &listed(counters));
+        text += &counted("the monitor", |_| Vec::new(), counters);
     }
     for (id, state) in &look.states {
-        text += &counted(&format!("device {id}"), metrics::of_device, &state.counters);
+        text += &counted(&format!("device {id}"), metrics::of_device, state.counters.iter().map(|(n, v)| (n, v)));
     }
     for server in &status.lock_servers {
         if let Some(counters) = &server.counters {
             let who = format!("lock server {}", LockServerId(server.id));
-            text += &counted(&who, metrics::of_lock_server, &listed(counters));
+            text += &counted(&who, metrics::of_lock_server, counters);
         }
     }
     for host in status.hosts.iter().filter(|host| !host.counters.is_empty()) {
         let who = format!("host {} ({})", Generation(host.generation), host.role);
-        text += &counted(&who, metrics::of_host, &listed(&host.counters));
+        text += &counted(&who, metrics::of_host, &host.counters);
     }
     text
 }
 
-fn listed(counters: &BTreeMap<String, u64>) -> Vec<(String, u64)> {
-    counters.clone().into_iter().collect()
-}
-
 /// The counters of a node under its name, after text about their meaning.
-fn counted(who: &str, meaning: fn(&Metrics) -> Vec<String>, counters: &[(String, u64)]) -> String {
-    let mut text = format!("\n{who}\n");
-    for line in meaning(&counters.iter().cloned().collect()) {
-        text += &format!("  {line}\n");
-    }
-    let rows: Vec<_> = counters.iter().map(|(name, value)| [format!("  {name}"), value.to_string()]).collect();
-    text + &table(&rows)
+fn counted<'a>(
+    who: &str,
+    meaning: fn(&Metrics) -> Vec<String>,
+    counters: impl IntoIterator<Item = (&'a String, &'a u64)> + Clone,
+) -> String {
+    let known = counters.clone().into_iter().map(|(name, value)| (name.clone(), *value)).collect();
+    let meaning: String = meaning(&known).iter().map(|line| format!("  {line}\n")).collect();
+    let rows: Vec<_> = counters.into_iter().map(|(name, value)| [format!("  {name}"), value.to_string()]).collect();
+    format!("\n{who}\n{meaning}{}", table(&rows))
 }

@@ -3,9 +3,8 @@
 use crate::commands::confirmation::confirm_deletion;
 use crate::report;
 use braid_admin::{Array, Failure, NewVolume, volumes};
-use braid_base::DeviceId;
 use braid_base::units::format_size;
-use braid_control::VolumeState;
+use braid_control::{VolumeEntry, VolumeState};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy};
 use braid_ordering::Ordering;
 use braid_terminal::Common;
@@ -31,11 +30,11 @@ pub struct CreateArgs {
     /// The name of the volume
     name: String,
     /// Its usable size, a multiple of 4 KiB: 512MiB, 10G
-    #[arg(long, value_parser = size)]
-    size: u64,
+    #[arg(long = "size", value_name = "SIZE", value_parser = size)]
+    bytes: u64,
     /// raid5:4+1, raid1:2, raid0:5, … [default: the layout of the array's creation]
-    #[arg(long, value_name = "LAYOUT")]
-    layout: Option<RaidLevel>,
+    #[arg(long = "layout", value_name = "LAYOUT")]
+    scheme: Option<RaidLevel>,
     /// Stripe unit, 4KiB to 1MiB [default: the unit of the array's creation]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
@@ -61,17 +60,9 @@ pub struct CreateArgs {
 
 pub async fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.control());
-    let new = NewVolume {
-        name: arguments.name,
-        bytes: arguments.size,
-        scheme: arguments.layout,
-        unit: arguments.unit,
-        ordering: arguments.ordering,
-        atomicity: arguments.atomicity,
-        parity_site: arguments.parity_site,
-        attribute_volume: arguments.attribute_volume,
-        devices: arguments.devices,
-    };
+    let CreateArgs { name, bytes, scheme, unit, ordering, atomicity, parity_site, attribute_volume, devices } =
+        arguments;
+    let new = NewVolume { name, bytes, scheme, unit, ordering, atomicity, parity_site, attribute_volume, devices };
     let volume = array.create_volume(&new).await?;
     let layout: Option<RaidLevel> = volume.layout.parse().ok();
     if volume.attribute_volume && matches!(layout, Some(RaidLevel::Raid0 { .. })) {
@@ -80,7 +71,7 @@ pub async fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, 
             volume.layout
         );
     }
-    if arguments.parity_site.is_some_and(|site| site != SitePolicy::Originator) {
+    if parity_site.is_some_and(|site| site != SitePolicy::Originator) {
         super::note_without_effect(volumes::without_effect(&volume)?);
     }
     let uri = array.nbd_uri(&volume.name).await?.filter(|_| !volume.attribute_volume);
@@ -103,38 +94,21 @@ pub struct ListArgs {}
 
 pub async fn list(_: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
     let description = common.control().describe().await?;
-    report::done(
-        common.json,
-        json!({"volumes": description.volumes.iter().map(super::json).collect::<Vec<_>>()}),
-        || {
-            let rows: Vec<Vec<String>> = description
-                .volumes
-                .iter()
-                .map(|volume| {
-                    let state = match &volume.state {
-                        VolumeState::Ready => match &volume.moving {
-                            Some(target) => format!("moving to {}", target.layout),
-                            None if volume.attribute_volume => "attribute volume".to_string(),
-                            None => String::new(),
-                        },
-                        VolumeState::Creating => "being created".to_string(),
-                        VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => {
-                            format!("changing to {to}")
-                        }
-                        VolumeState::Deleting => "being deleted".to_string(),
-                    };
-                    vec![
-                        volume.name.clone(),
-                        format_size(volume.bytes),
-                        volume.layout.clone(),
-                        volume.ordering.clone(),
-                        state,
-                    ]
-                })
-                .collect();
-            table(&rows)
-        },
-    )
+    let json = json!({"volumes": description.volumes.iter().map(super::json).collect::<Vec<_>>()});
+    let row = |volume: &VolumeEntry| {
+        let state = match &volume.state {
+            VolumeState::Ready => match &volume.moving {
+                Some(target) => format!("moving to {}", target.layout),
+                None if volume.attribute_volume => "attribute volume".to_string(),
+                None => String::new(),
+            },
+            VolumeState::Creating => "being created".to_string(),
+            VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => format!("changing to {to}"),
+            VolumeState::Deleting => "being deleted".to_string(),
+        };
+        [volume.name.clone(), format_size(volume.bytes), volume.layout.clone(), volume.ordering.clone(), state]
+    };
+    report::done(common.json, json, || table(&description.volumes.iter().map(row).collect::<Vec<_>>()))
 }
 
 /// Show a volume: its size, layout and location
@@ -149,45 +123,36 @@ pub async fn info(arguments: InfoArgs, common: &Common) -> Result<ExitCode, Fail
     let entry = volumes::find(&description, &arguments.name)?;
     let volume = volumes::describe(entry)?;
     let component = volume.component_blocks() * braid_base::BLOCK_BYTES as u64;
-    report::done(
-        common.json,
-        json!({
-            "volume": super::json(entry),
-            "stripes": volume.stripes(),
-            "bytes_per_device": component,
-        }),
-        || {
-            let devices: Vec<String> = volume.devices.iter().map(|device| device.to_string()).collect();
-            let mut lines = vec![
-                ("name", entry.name.clone()),
-                ("size", format!("{} ({} bytes)", format_size(entry.bytes), entry.bytes)),
-                ("layout", entry.layout.clone()),
-                ("stripe unit", format_size(entry.unit)),
-                ("stripes", volume.stripes().to_string()),
-                ("ordering", entry.ordering.clone()),
-                ("atomicity", entry.atomicity.clone()),
-                ("parity site", entry.parity_site.clone()),
-                ("while unavailable", entry.unavailable().to_string()),
-                (
-                    "keeps",
-                    if entry.attribute_volume { "attributes of objects: it is an attribute volume" } else { "blocks" }
-                        .to_string(),
-                ),
-                ("devices", devices.join(" ")),
-                ("on each device", format_size(component)),
-            ];
-            if let Some(target) = &entry.moving {
-                let devices: Vec<String> = target.devices.iter().map(|id| DeviceId(*id).to_string()).collect();
-                let copied = target.copied_to * braid_base::BLOCK_BYTES as u64;
-                lines.extend([
-                    ("moving to", format!("{}, stripe unit {}", target.layout, format_size(target.unit))),
-                    ("on devices", devices.join(" ")),
-                    ("copied", format!("at least {} of {}", format_size(copied), format_size(entry.bytes))),
-                ]);
-            }
-            named(lines)
-        },
-    )
+    let json = json!({"volume": super::json(entry), "stripes": volume.stripes(), "bytes_per_device": component});
+    report::done(common.json, json, || {
+        let keeps = match entry.attribute_volume {
+            true => "attributes of objects: it is an attribute volume",
+            false => "blocks",
+        };
+        let mut lines = vec![
+            ("name", entry.name.clone()),
+            ("size", format!("{} ({} bytes)", format_size(entry.bytes), entry.bytes)),
+            ("layout", entry.layout.clone()),
+            ("stripe unit", format_size(entry.unit)),
+            ("stripes", volume.stripes().to_string()),
+            ("ordering", entry.ordering.clone()),
+            ("atomicity", entry.atomicity.clone()),
+            ("parity site", entry.parity_site.clone()),
+            ("while unavailable", entry.unavailable().to_string()),
+            ("keeps", keeps.to_string()),
+            ("devices", report::device_list(&entry.devices)),
+            ("on each device", format_size(component)),
+        ];
+        if let Some(target) = &entry.moving {
+            let copied = target.copied_to * braid_base::BLOCK_BYTES as u64;
+            lines.extend([
+                ("moving to", format!("{}, stripe unit {}", target.layout, format_size(target.unit))),
+                ("on devices", report::device_list(&target.devices)),
+                ("copied", format!("at least {} of {}", format_size(copied), format_size(entry.bytes))),
+            ]);
+        }
+        named(lines)
+    })
 }
 
 /// Delete a volume with its content

@@ -3,7 +3,6 @@
 use crate::report;
 use braid_admin::migration::{Migrated, MigrationTarget, Watcher};
 use braid_admin::{Array, Failure};
-use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_layout::RaidLevel;
 use braid_terminal::arguments::size;
@@ -89,8 +88,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         common.json,
         json!({"volume": super::json(&after), "copied_bytes": copied, "seconds": seconds}),
         || {
-            let devices: Vec<String> = after.devices.iter().map(|id| DeviceId(*id).to_string()).collect();
-            let place = format!("{} on devices {}", after.layout, devices.join(" "));
+            let place = format!("{} on devices {}", after.layout, report::device_list(&after.devices));
             match copied {
                 None => format!("volume {}: stays {place}\n", after.name),
                 Some(bytes) => {
