@@ -189,16 +189,15 @@ pub async fn nbd(arguments: NbdServer, common: &Common) -> Result<ExitCode, Fail
     let exported = front_end::exported(&control.describe().await?, &arguments.volumes, front.address(), None);
     let volumes =
         exported.iter().map(|volume| json!({"name": volume.name, "size_bytes": volume.bytes, "nbd": volume.uri}));
-    report::print(
-        common.json,
-        json!({
-            "ready": true,
-            "address": front.address().to_string(),
-            "generation": front.session().generation().0,
-            "volumes": volumes.collect::<Vec<_>>(),
-        }),
-        || exported.iter().map(|volume| format!("{}\n", volume.uri)).collect::<String>() + "Stop with Ctrl-C.\n",
-    );
+    let json = json!({
+        "ready": true,
+        "address": front.address().to_string(),
+        "generation": front.session().generation().0,
+        "volumes": volumes.collect::<Vec<_>>(),
+    });
+    report::print(common.json, json, || {
+        exported.iter().map(|volume| format!("{}\n", volume.uri)).collect::<String>() + "Stop with Ctrl-C.\n"
+    });
     front.serve(signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -71,12 +71,9 @@ async fn run(
     let bar = output::waiting();
     let Grown { before, bytes } = grow(&name, size, &|state| bar.set_message(state.to_string())).await?;
     drop(bar);
-    report::done(
-        common.json,
-        json!({what.replace(' ', "_"): name, "size_bytes": bytes, "previous_size_bytes": before}),
-        || match bytes == before {
-            true => format!("{what} {name} already has {}\n", format_size(bytes)),
-            false => format!("{what} {name}: {} instead of {}\n", format_size(bytes), format_size(before)),
-        },
-    )
+    let json = json!({what.replace(' ', "_"): name, "size_bytes": bytes, "previous_size_bytes": before});
+    report::done(common.json, json, || match bytes == before {
+        true => format!("{what} {name} already has {}\n", format_size(bytes)),
+        false => format!("{what} {name}: {} instead of {}\n", format_size(bytes), format_size(before)),
+    })
 }

@@ -75,11 +75,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 
 async fn set_throttle(common: &Common, change: impl FnOnce(&mut ThrottleReport)) -> Result<ExitCode, Failure> {
     let ThrottleChange { before, throttle } = Array::of(common.control()).set_throttle(change).await?;
-    report::done(
-        common.json,
-        json!({"throttle": with_real_share(throttle), "previous_throttle": with_real_share(before)}),
-        || format!("recovery throttle: {}\n", throttle_words(&throttle)),
-    )
+    let json = json!({"throttle": with_real_share(throttle), "previous_throttle": with_real_share(before)});
+    report::done(common.json, json, || format!("recovery throttle: {}\n", throttle_words(&throttle)))
 }
 
 fn json(look: &ArraySnapshot) -> serde_json::Value {

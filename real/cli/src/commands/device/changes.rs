@@ -66,17 +66,15 @@ pub async fn add(arguments: AddArgs, common: &Common) -> Result<ExitCode, Failur
     };
     let path = disk.path(&array.control().local().absolute());
     let hint = if id.is_some() && !common.json { use_it(&array).await? } else { String::new() };
-    report::done(
-        common.json,
-        json!({"device": id, "spare": spare, "file": path, "size_bytes": disk.size, "disk": disk.disk.to_string()}),
-        || {
-            let (path, size) = (path.display(), format_size(disk.size));
-            match id {
-                Some(id) => format!("device {id} is in: {path}, {size}\n{hint}"),
-                None => format!("spare {} is ready: {path}, {size}\n", disk.disk),
-            }
-        },
-    )
+    let json =
+        json!({"device": id, "spare": spare, "file": path, "size_bytes": disk.size, "disk": disk.disk.to_string()});
+    report::done(common.json, json, || {
+        let (path, size) = (path.display(), format_size(disk.size));
+        match id {
+            Some(id) => format!("device {id} is in: {path}, {size}\n{hint}"),
+            None => format!("spare {} is ready: {path}, {size}\n", disk.disk),
+        }
+    })
 }
 
 /// How volumes get to use a new device: the exact commands, or why not.
@@ -212,30 +210,27 @@ pub async fn replace(arguments: ReplaceArgs, common: &Common) -> Result<ExitCode
         }
     };
     let path = disk.path(&array.control().local().absolute());
-    report::done(
-        common.json,
-        json!({
-            "device": id,
-            "member_state": member_state.name(),
-            "file": path,
-            "size_bytes": disk.size,
-            "disk": disk.disk.to_string(),
-            "previous_file": previous,
-        }),
-        || {
-            let (path, size) = (path.display(), format_size(disk.size));
-            let (text, when) = match member_state {
-                ReportedState::In => (format!("device {id} is in, and rebuilt: {path}, {size}\n"), "now"),
-                _ => (
-                    format!(
-                        "device {id} has another disk: {path}, {size}\nit is being rebuilt: `braid status` shows the progress\n"
-                    ),
-                    "when the rebuild has ended",
+    let json = json!({
+        "device": id,
+        "member_state": member_state.name(),
+        "file": path,
+        "size_bytes": disk.size,
+        "disk": disk.disk.to_string(),
+        "previous_file": previous,
+    });
+    report::done(common.json, json, || {
+        let (path, size) = (path.display(), format_size(disk.size));
+        let (text, when) = match member_state {
+            ReportedState::In => (format!("device {id} is in, and rebuilt: {path}, {size}\n"), "now"),
+            _ => (
+                format!(
+                    "device {id} has another disk: {path}, {size}\nit is being rebuilt: `braid status` shows the progress\n"
                 ),
-            };
-            text + &old_file(&previous, when)
-        },
-    )
+                "when the rebuild has ended",
+            ),
+        };
+        text + &old_file(&previous, when)
+    })
 }
 
 /// Remove a device, or a spare, from a running array

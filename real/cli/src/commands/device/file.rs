@@ -48,11 +48,10 @@ pub fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, Failur
     confirm_overwriting(Some(&file), overwrite, yes, Some(array))?;
     array_creation::check_device_size("--size", size)?;
     device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
-    report::done(
-        common.json,
-        json!({"file": file.to_string_lossy(), "array": array.to_string(), "id": id, "size_bytes": size}),
-        || format!("{}: device {} of array {array}, {}\n", file.display(), DeviceId(id), format_size(size)),
-    )
+    let json = json!({"file": file.to_string_lossy(), "array": array.to_string(), "id": id, "size_bytes": size});
+    report::done(common.json, json, || {
+        format!("{}: device {} of array {array}, {}\n", file.display(), DeviceId(id), format_size(size))
+    })
 }
 
 /// Show the metadata of a device: its array, its number, and the structure of its store
@@ -68,32 +67,29 @@ pub fn inspect(arguments: InspectArgs, common: &Common) -> Result<ExitCode, Fail
     let device = DeviceFile::open_to_look(&arguments.file)?;
     let superblock = device.superblock();
     let geometry = &superblock.geometry;
-    report::done(
-        common.json,
-        json!({
-            "file": arguments.file,
-            "format": braid_store::FORMAT,
-            "array": superblock.array.to_string(),
-            "id": superblock.device.0,
-            "size_bytes": geometry.size,
-            "journal": {"offset": geometry.journal_offset, "length": geometry.journal_length},
-            "map": {"offset": geometry.map_offset, "pages": geometry.map_pages},
-            "data": {"offset": geometry.data_offset, "slots": geometry.slots},
-            "checkpoint": superblock.checkpoint,
-        }),
-        || {
-            named([
-                ("format", braid_store::FORMAT.to_string()),
-                ("array", superblock.array.to_string()),
-                ("device", superblock.device.to_string()),
-                ("size", format_size(geometry.size)),
-                ("journal", format!("{} at byte {}", format_size(geometry.journal_length), geometry.journal_offset)),
-                ("map", format!("2 x {} pages at byte {}", geometry.map_pages, geometry.map_offset)),
-                ("data", format!("{} slots of 64 KiB at byte {}", geometry.slots, geometry.data_offset)),
-                ("checkpoints", superblock.checkpoint.to_string()),
-            ])
-        },
-    )
+    let json = json!({
+        "file": arguments.file,
+        "format": braid_store::FORMAT,
+        "array": superblock.array.to_string(),
+        "id": superblock.device.0,
+        "size_bytes": geometry.size,
+        "journal": {"offset": geometry.journal_offset, "length": geometry.journal_length},
+        "map": {"offset": geometry.map_offset, "pages": geometry.map_pages},
+        "data": {"offset": geometry.data_offset, "slots": geometry.slots},
+        "checkpoint": superblock.checkpoint,
+    });
+    report::done(common.json, json, || {
+        named([
+            ("format", braid_store::FORMAT.to_string()),
+            ("array", superblock.array.to_string()),
+            ("device", superblock.device.to_string()),
+            ("size", format_size(geometry.size)),
+            ("journal", format!("{} at byte {}", format_size(geometry.journal_length), geometry.journal_offset)),
+            ("map", format!("2 x {} pages at byte {}", geometry.map_pages, geometry.map_offset)),
+            ("data", format!("{} slots of 64 KiB at byte {}", geometry.slots, geometry.data_offset)),
+            ("checkpoints", superblock.checkpoint.to_string()),
+        ])
+    })
 }
 
 /// Read every block that a device holds, and verify its checksum
@@ -118,30 +114,27 @@ pub fn check(arguments: CheckArgs, common: &Common) -> Result<ExitCode, Failure>
     })?;
     bar.finish_and_clear();
     let named: Vec<_> = found.damaged.iter().take(NAMED).map(|(object, block)| (object.0, *block)).collect();
-    report::print(
-        common.json,
-        json!({
-            "file": arguments.file,
-            "objects": found.objects,
-            "blocks": found.blocks,
-            "damaged": found.damaged.len(),
-            "first_damaged": named.iter().map(|(o, b)| json!({"object": o, "block": b})).collect::<Vec<_>>(),
-            "undecided": found.undecided,
-        }),
-        || {
-            let mut text = format!(
-                "{} objects, {} blocks checked, {} damaged; {} writes undecided\n",
-                found.objects,
-                found.blocks,
-                found.damaged.len(),
-                found.undecided
-            );
-            for (object, block) in &named {
-                text += &format!("damaged: object {object} block {block}\n");
-            }
-            text
-        },
-    );
+    let json = json!({
+        "file": arguments.file,
+        "objects": found.objects,
+        "blocks": found.blocks,
+        "damaged": found.damaged.len(),
+        "first_damaged": named.iter().map(|(o, b)| json!({"object": o, "block": b})).collect::<Vec<_>>(),
+        "undecided": found.undecided,
+    });
+    report::print(common.json, json, || {
+        let mut text = format!(
+            "{} objects, {} blocks checked, {} damaged; {} writes undecided\n",
+            found.objects,
+            found.blocks,
+            found.damaged.len(),
+            found.undecided
+        );
+        for (object, block) in &named {
+            text += &format!("damaged: object {object} block {block}\n");
+        }
+        text
+    });
     Ok(if found.damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
 }
 

@@ -230,20 +230,17 @@ async fn cp(Cp { src, dst, recursive, .. }: &Cp, mounts: &mut Mounts<'_>, as_jso
     if count(skipped) > 0 {
         braid_terminal::tell!("{} named pipes, sockets and device files were not copied", count(skipped));
     }
-    report::print(
-        as_json,
-        json!({
-            "files": count(files),
-            "directories": count(directories),
-            "links": count(links), "skipped": count(skipped),
-            "bytes": count(bytes),
-        }),
-        || match (recursive, count(files)) {
-            (false, _) => String::new(),
-            (true, 1) => format!("1 file, {}\n", format_size(count(bytes))),
-            (true, number) => format!("{number} files, {}\n", format_size(count(bytes))),
-        },
-    );
+    let json = json!({
+        "files": count(files),
+        "directories": count(directories),
+        "links": count(links), "skipped": count(skipped),
+        "bytes": count(bytes),
+    });
+    report::print(as_json, json, || match (recursive, count(files)) {
+        (false, _) => String::new(),
+        (true, 1) => format!("1 file, {}\n", format_size(count(bytes))),
+        (true, number) => format!("{number} files, {}\n", format_size(count(bytes))),
+    });
     Ok(())
 }
 

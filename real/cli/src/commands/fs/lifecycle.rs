@@ -63,21 +63,18 @@ pub async fn create(arguments: CreateArgs, common: &Common) -> Result<ExitCode, 
     let servers = created.servers().len();
     let metadata: u64 = (0..servers).map(|shard| bytes(&created.metadata_volume(shard))).sum();
     let data = bytes(&created.data_volume());
-    report::done(
-        common.json,
-        json!({"file_system": {
-            "name": created.name, "id": created.id, "size_bytes": data, "metadata_bytes": metadata,
-            "servers": servers,
-        }}),
-        || {
-            let (data, metadata) = (format_size(data), format_size(metadata));
-            let served = match servers {
-                1 => String::new(),
-                servers => format!(", served by {servers} metadata servers"),
-            };
-            format!("file system {}: {data}, and {metadata} for metadata{served}\n", created.name)
-        },
-    )
+    let json = json!({"file_system": {
+        "name": created.name, "id": created.id, "size_bytes": data, "metadata_bytes": metadata,
+        "servers": servers,
+    }});
+    report::done(common.json, json, || {
+        let (data, metadata) = (format_size(data), format_size(metadata));
+        let served = match servers {
+            1 => String::new(),
+            servers => format!(", served by {servers} metadata servers"),
+        };
+        format!("file system {}: {data}, and {metadata} for metadata{served}\n", created.name)
+    })
 }
 
 fn placement(text: &str) -> Result<Placement, String> {

@@ -132,20 +132,20 @@ pub async fn space(Space { name, .. }: &Space, mounts: &mut Mounts<'_>, as_json:
     let used = size.saturating_sub(free).saturating_sub(reserved);
     let room = MetadataRoom::look_up(&mounts.control(), name).await;
     let free_inodes = room.map(|room| room.free_inodes(inodes));
-    report::print(
-        as_json,
-        json!({"name": name, "bytes": size, "used": used, "free": free, "reserved": reserved, "inodes": inodes, "free_inodes": free_inodes}),
-        || {
-            let more = free_inodes.map(|more| format!(", room for about {more} more")).unwrap_or_default();
-            format!(
-                "{name}: {} of {} used, {} free, {} reserved by mounts, {inodes} inodes{more}\n",
-                format_size(used),
-                format_size(size),
-                format_size(free),
-                format_size(reserved)
-            )
-        },
-    );
+    let json = json!({
+        "name": name, "bytes": size, "used": used, "free": free, "reserved": reserved,
+        "inodes": inodes, "free_inodes": free_inodes,
+    });
+    report::print(as_json, json, || {
+        let more = free_inodes.map(|more| format!(", room for about {more} more")).unwrap_or_default();
+        format!(
+            "{name}: {} of {} used, {} free, {} reserved by mounts, {inodes} inodes{more}\n",
+            format_size(used),
+            format_size(size),
+            format_size(free),
+            format_size(reserved)
+        )
+    });
     Ok(())
 }
 

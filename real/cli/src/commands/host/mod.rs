@@ -116,13 +116,10 @@ async fn fence(array: &Array, name: &str, common: &Common) -> Result<ExitCode, F
     let fenced = array.fence_hosts(&HostName::read(name)).await?;
     let names: Vec<String> = fenced.hosts.iter().map(Generation::to_string).collect();
     let generations: Vec<u32> = fenced.hosts.iter().map(|host| host.0).collect();
-    report::done(
-        common.json,
-        json!({"host": name, "generations": generations, "already_fenced": fenced.already, "final": true}),
-        || match (fenced.already, names.is_empty()) {
-            (_, true) => format!("no host has the role '{name}' now: it has ended, or was fenced before\n"),
-            (true, _) => format!("host {name} was fenced before, or has ended\n"),
-            (false, _) => format!("fenced for good: {}\n", names.join(", ")),
-        },
-    )
+    let json = json!({"host": name, "generations": generations, "already_fenced": fenced.already, "final": true});
+    report::done(common.json, json, || match (fenced.already, names.is_empty()) {
+        (_, true) => format!("no host has the role '{name}' now: it has ended, or was fenced before\n"),
+        (true, _) => format!("host {name} was fenced before, or has ended\n"),
+        (false, _) => format!("fenced for good: {}\n", names.join(", ")),
+    })
 }

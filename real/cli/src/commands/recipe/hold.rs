@@ -149,11 +149,10 @@ impl OnObject for Lock {
                 let waiting = status.waiting.map(|name| name.to_string());
                 let of_waiting = waiting.as_ref().map_or(String::new(), |name| format!("; {name} waits to write"));
                 let token = status.token;
-                report::done(
-                    as_json,
-                    json!({"mode": mode, "holders": holders, "waiting": waiting, "token": token}),
-                    || format!("{mode}{space}{}{of_waiting}; last token {token}\n", holders.join(", ")),
-                )
+                let json = json!({"mode": mode, "holders": holders, "waiting": waiting, "token": token});
+                report::done(as_json, json, || {
+                    format!("{mode}{space}{}{of_waiting}; last token {token}\n", holders.join(", "))
+                })
             }
         }
     }

@@ -84,17 +84,14 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     drop(bars);
     let Migrated { volume: after, copied } = outcome?;
     let seconds = begun.elapsed().as_secs_f64();
-    report::done(
-        common.json,
-        json!({"volume": super::json(&after), "copied_bytes": copied, "seconds": seconds}),
-        || {
-            let place = format!("{} on devices {}", after.layout, report::device_list(&after.devices));
-            match copied {
-                None => format!("volume {}: stays {place}\n", after.name),
-                Some(bytes) => {
-                    format!("volume {}: now {place}; copied {} in {seconds:.1} s\n", after.name, format_size(bytes))
-                }
+    let json = json!({"volume": super::json(&after), "copied_bytes": copied, "seconds": seconds});
+    report::done(common.json, json, || {
+        let place = format!("{} on devices {}", after.layout, report::device_list(&after.devices));
+        match copied {
+            None => format!("volume {}: stays {place}\n", after.name),
+            Some(bytes) => {
+                format!("volume {}: now {place}; copied {} in {seconds:.1} s\n", after.name, format_size(bytes))
             }
-        },
-    )
+        }
+    })
 }

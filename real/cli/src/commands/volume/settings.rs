@@ -34,14 +34,11 @@ pub async fn set_ordering(arguments: OrderingArgs, common: &Common) -> Result<Ex
     let OrderingChange { before, changed } =
         array.set_ordering(&name, ordering, |what| bar.set_message(what.to_string())).await?;
     drop(bar);
-    report::done(
-        common.json,
-        json!({"volume": name, "ordering": ordering.name(), "previous_ordering": before, "changed": changed}),
-        || match changed {
-            true => format!("volume {name}: {ordering} instead of {before}\n"),
-            false => format!("volume {name} already has the ordering {ordering}\n"),
-        },
-    )
+    let json = json!({"volume": name, "ordering": ordering.name(), "previous_ordering": before, "changed": changed});
+    report::done(common.json, json, || match changed {
+        true => format!("volume {name}: {ordering} instead of {before}\n"),
+        false => format!("volume {name} already has the ordering {ordering}\n"),
+    })
 }
 
 /// Change where the parity of a volume is computed, while hosts use it
@@ -73,29 +70,25 @@ pub async fn set_parity_site(arguments: ParitySiteArgs, common: &Common) -> Resu
     if site != SitePolicy::Originator {
         super::note_without_effect(without_effect);
     }
-    report::done(
-        common.json,
-        json!({
-            "volume": name,
-            "parity_site": site.name(),
-            "previous_parity_site": before,
-            "changed": changed,
-            "has_effect": without_effect.is_none(),
-            "pending_hosts": pending_hosts.iter().map(|host| host.generation.0).collect::<Vec<_>>(),
-        }),
-        || {
-            let mut text = match changed {
-                true => format!("volume {name}: {site} instead of {before}\n"),
-                false => format!("volume {name} already has the parity site {site}\n"),
-            };
-            for host in &pending_hosts {
-                let (generation, role, process) = (host.generation, &host.role, &host.process);
-                text +=
-                    &format!("host {generation} ({role}, {process}) has not adopted it yet, and will when it runs\n");
-            }
-            text
-        },
-    )
+    let json = json!({
+        "volume": name,
+        "parity_site": site.name(),
+        "previous_parity_site": before,
+        "changed": changed,
+        "has_effect": without_effect.is_none(),
+        "pending_hosts": pending_hosts.iter().map(|host| host.generation.0).collect::<Vec<_>>(),
+    });
+    report::done(common.json, json, || {
+        let mut text = match changed {
+            true => format!("volume {name}: {site} instead of {before}\n"),
+            false => format!("volume {name} already has the parity site {site}\n"),
+        };
+        for host in &pending_hosts {
+            let (generation, role, process) = (host.generation, &host.role, &host.process);
+            text += &format!("host {generation} ({role}, {process}) has not adopted it yet, and will when it runs\n");
+        }
+        text
+    })
 }
 
 /// Set what requests for a volume do while devices are missing that they need
@@ -137,17 +130,14 @@ fn tell_unavailable(
 ) -> Result<ExitCode, Failure> {
     let UnavailableArgs { name, setting } = arguments;
     let (changed, subject) = (before != *setting, kind.replace('_', " "));
-    report::done(
-        common.json,
-        json!({
-            kind: name,
-            "unavailable": setting.to_string(),
-            "previous_unavailable": before.to_string(),
-            "changed": changed,
-        }),
-        || match changed {
-            true => format!("{subject} {name}: {setting} instead of {before}, for {what} from now on\n"),
-            false => format!("{subject} {name} already has the setting {setting}\n"),
-        },
-    )
+    let json = json!({
+        kind: name,
+        "unavailable": setting.to_string(),
+        "previous_unavailable": before.to_string(),
+        "changed": changed,
+    });
+    report::done(common.json, json, || match changed {
+        true => format!("{subject} {name}: {setting} instead of {before}, for {what} from now on\n"),
+        false => format!("{subject} {name} already has the setting {setting}\n"),
+    })
 }
