@@ -7,7 +7,6 @@
 use crate::compare::process::output_of;
 use crate::prelude::*;
 use crate::root;
-use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
@@ -231,9 +230,7 @@ fn conclude(profile: &str, verdicts: &BTreeMap<String, Verdict>, gone: &[String]
             profile_of(first),
         );
     }
-    if !faster.is_empty() {
-        bail!("faster: {}.\nTo keep the gain, renew the figures with {renew}.", faster.join(", "));
-    }
+    ensure!(faster.is_empty(), "faster: {}.\nTo keep the gain, renew the figures with {renew}.", faster.join(", "));
     if !new.is_empty() || !gone.is_empty() {
         bail!(
             "the workloads differ from those of {FIGURES}: new {new:?}, gone {gone:?}.\nRenew the figures with {renew}."

@@ -4,7 +4,7 @@ pub use crate::compare::interrupt::Interrupt;
 pub use crate::compare::process::Process;
 pub(crate) use crate::packages::{self, Package};
 pub(crate) use crate::{cargo, run, target_folder};
-pub use anyhow::{Context, Result, bail};
+pub use anyhow::{Context, Result, bail, ensure};
 pub use braid_base::text_table::titled;
 pub use braid_base::units::format_size;
 pub use braid_benchkit::statistics::{Ratio, median};

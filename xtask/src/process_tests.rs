@@ -16,9 +16,7 @@ pub fn run_all() -> Result<()> {
     if failed.is_empty() {
         return Ok(());
     }
-    if failed.len() > RETRIED_MAX {
-        bail!("{} tests with real processes failed", failed.len());
-    }
+    ensure!(failed.len() <= RETRIED_MAX, "{} tests with real processes failed", failed.len());
     eprintln!("\nwarning: failed among others, and is run again alone: {}", failed.join(", "));
     let names: Vec<&str> = failed.iter().map(String::as_str).collect();
     run(command(&[&["--test-threads", "1", "--exact"], names.as_slice()].concat()))
@@ -39,9 +37,7 @@ fn failures(tests: &mut Command) -> Result<Vec<String>> {
         println!("{line}");
     }
     let status = child.wait()?;
-    if !status.success() && failed.is_empty() {
-        bail!("{tests:?} ended with {status}");
-    }
+    ensure!(status.success() || !failed.is_empty(), "{tests:?} ended with {status}");
     Ok(failed)
 }
 

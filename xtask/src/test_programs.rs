@@ -33,9 +33,7 @@ pub fn run_all(arguments: &[&str]) -> Result<()> {
         threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
     })?;
     let failed = failed.into_inner().expect("no thread panics");
-    if !failed.is_empty() {
-        bail!("tests failed in {}", failed.join(", "));
-    }
+    ensure!(failed.is_empty(), "tests failed in {}", failed.join(", "));
     run(cargo(&[&["test", "--doc"], arguments].concat()))
 }
 
@@ -43,9 +41,7 @@ pub fn run_all(arguments: &[&str]) -> Result<()> {
 fn listed(arguments: &[&str]) -> Result<Vec<Program>> {
     let mut build = cargo(&[&["test", "--no-run", "--message-format=json"], arguments].concat());
     let output = build.stderr(Stdio::inherit()).output().with_context(|| format!("{build:?} could not be started"))?;
-    if !output.status.success() {
-        bail!("{build:?} ended with {}", output.status);
-    }
+    ensure!(output.status.success(), "{build:?} ended with {}", output.status);
     let messages = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let messages = messages.map(serde_json::from_slice).collect::<Result<Vec<Value>, _>>()?;
     let program = |message: &Value| {

@@ -3,7 +3,6 @@
 use super::process::printed_json;
 use super::system;
 use crate::prelude::*;
-use anyhow::anyhow;
 use std::collections::BTreeSet;
 
 pub const DEVICES: u64 = 5;
@@ -79,7 +78,7 @@ impl<'a> Array<'a> {
 
     /// Fails unless all devices still run in the processes of the start: a restart would make the results meaningless.
     pub fn check(&mut self) -> Result<()> {
-        let status = self.status()?.ok_or_else(|| anyhow!("the array is no longer up"))?;
+        let status = self.status()?.context("the array is no longer up")?;
         let running = self.running.as_mut().context("the array is not up")?;
         running.process.check()?;
         if device_processes(&status)? != running.devices {

@@ -91,9 +91,7 @@ impl<'a> Fio<'a> {
         let begin = text.find('{').unwrap_or(0);
         let said: Value = serde_json::from_str(&text[begin..]).context("fio's output is not JSON")?;
         let job = &said["jobs"][0];
-        if job["error"] != json!(0) {
-            bail!("fio reported an error: {}\n{}", job["error"], line_of(command));
-        }
+        ensure!(job["error"] == json!(0), "fio reported an error: {}\n{}", job["error"], line_of(command));
         Ok(job.clone())
     }
 }
@@ -108,9 +106,7 @@ fn measured(job: &Value, direction: &str) -> Result<Measured> {
         p99_us: number(&percentiles["99.000000"], "99th percentile of latency")? / 1e3,
         command: String::new(),
     };
-    if found.bytes_per_second <= 0.0 {
-        bail!("fio transferred nothing");
-    }
+    ensure!(found.bytes_per_second > 0.0, "fio transferred nothing");
     Ok(found)
 }
 

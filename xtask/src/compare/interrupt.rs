@@ -27,9 +27,7 @@ impl Interrupt {
 
     /// Fails if the user has asked to end.
     pub fn check(&self) -> Result<()> {
-        if self.asked.load(Ordering::Relaxed) {
-            bail!("interrupted");
-        }
+        ensure!(!self.asked.load(Ordering::Relaxed), "interrupted");
         Ok(())
     }
 
@@ -40,9 +38,7 @@ impl Interrupt {
             if let Some(found) = look()? {
                 return Ok(found);
             }
-            if begun.elapsed() > limit {
-                bail!("{what} within {limit:?}");
-            }
+            ensure!(begun.elapsed() <= limit, "{what} within {limit:?}");
             self.pause(LOOK)?;
         }
     }

@@ -1,7 +1,6 @@
 //! The throughput of loopback TCP: one thread writes, another reads.
 
 use crate::prelude::*;
-use anyhow::anyhow;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
@@ -33,7 +32,7 @@ pub fn bytes_per_second(duration: Duration, interrupt: &Interrupt) -> Result<f64
             sender.write_all(&piece).context("loopback TCP can't be written")?;
         }
         drop(sender);
-        let found = counting.join().map_err(|_| anyhow!("the reader of loopback TCP has failed"))?;
+        let found = counting.join().ok().context("the reader of loopback TCP has failed")?;
         interrupt.check()?;
         found
     })

@@ -85,7 +85,7 @@ impl Process {
     }
 
     pub fn kill_group(&self) -> Result<()> {
-        let group = Pid::from_raw(self.child.id() as i32).context("a process has a number")?;
+        let group = Pid::from_child(&self.child);
         kill_process_group(group, Signal::KILL).with_context(|| format!("can't be killed: {}", self.line))
     }
 
@@ -102,10 +102,8 @@ impl Drop for Process {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
-        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
-            // Its PID is not reused until it is waited for.
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        // Its PID is not reused until it is waited for.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let begun = Instant::now();
         while begun.elapsed() < END_WAIT {
             if !matches!(self.child.try_wait(), Ok(None)) {

@@ -46,9 +46,8 @@ impl<'a> Machine<'a> {
         std::fs::set_permissions(folder.join("guest.sh"), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         let mut compiler = Command::new("cc");
         compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(wide_registers(folder));
-        if !compiler.arg(folder.join("wide_registers.c")).status().context("cc can't be started")?.success() {
-            bail!("cc can't build a library for the guests' kernel");
-        }
+        let built = compiler.arg(folder.join("wide_registers.c")).status().context("cc can't be started")?;
+        ensure!(built.success(), "cc can't build a library for the guests' kernel");
         // Two ports that were free a moment ago; no other process is expected to take them.
         let sockets = [UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?, UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?];
         let ports = [sockets[0].local_addr()?.port(), sockets[1].local_addr()?.port()];

@@ -64,9 +64,7 @@ const FAULTS: [Fault; 5] =
     [Fault::Host(0), Fault::Device(2), Fault::Guest(1), Fault::HostAndDevice(1, 3), Fault::Guest(0)];
 
 pub fn test(arguments: &Arguments) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("the guests read the file system of the machine: run them as root");
-    }
+    ensure!(rustix::process::geteuid().is_root(), "the guests read the file system of the machine: run them as root");
     packages::install(&PACKAGES, "the guests need")?;
     let braid = crate::program(arguments.braid.as_deref(), "dev", &["braid-sim"])?;
     let interrupt = Interrupt::catch()?;

@@ -106,9 +106,7 @@ impl Tool {
 }
 
 pub fn test(arguments: &Arguments) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("the tests change owners and create device files: run them as root");
-    }
+    ensure!(rustix::process::geteuid().is_root(), "the tests change owners and create device files: run them as root");
     let exceptions = Exceptions::listed()?;
     let interrupt = Interrupt::catch()?;
     let selected = Selection::of(arguments);

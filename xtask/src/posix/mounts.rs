@@ -147,9 +147,7 @@ impl On<'_> {
             Kind::One => BTreeSet::from([self.mounts.mount(0)]),
             Kind::Two => BTreeSet::from([self.mounts.mount(0), self.mounts.mount(1)]),
         };
-        if seen != expected {
-            bail!("programs use {seen:?} instead of {expected:?}");
-        }
+        ensure!(seen == expected, "programs use {seen:?} instead of {expected:?}");
         Ok(())
     }
 }

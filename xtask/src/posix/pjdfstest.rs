@@ -40,13 +40,9 @@ pub fn run(on: &On, tools: &Tools, cases: &[String], interrupt: &Interrupt) -> R
     command.arg("-c").arg(&configuration).arg("-p").arg(directory(on)?).arg("-s").arg(on.local()).args(cases);
     let status = Process::start(&mut command, &log)?.status(PATIENCE, interrupt)?;
     let text = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
-    if !text.contains("Summary") {
-        bail!("pjdfstest ended with {status}, without a summary: {}", log.display());
-    }
+    ensure!(text.contains("Summary"), "pjdfstest ended with {status}, without a summary: {}", log.display());
     let outcomes = outcomes(&text, on);
-    if outcomes.is_empty() {
-        bail!("pjdfstest has no such case");
-    }
+    ensure!(!outcomes.is_empty(), "pjdfstest has no such case");
     Ok(outcomes)
 }
 
