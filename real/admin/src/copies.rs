@@ -187,12 +187,8 @@ pub fn require_newest(folder: &LocalFolder, description: &ArrayDescription) -> R
     if newest.description.revision <= description.revision {
         return Ok(());
     }
-    let message = format!(
-        "the array's description has revision {}, and {} has a copy of revision {}",
-        description.revision,
-        path.display(),
-        newest.description.revision
-    );
+    let (path, own, copied) = (path.display(), description.revision, newest.description.revision);
+    let message = format!("the array's description has revision {own}, and {path} has a copy of revision {copied}");
     Err(Failure::data_lost("description-old", message).hint(
         "restore the newer array.json; or move the present one away, and recreate it from the devices' files with `braid monitor recover --from FILE...`",
     ))

@@ -346,12 +346,10 @@ fn no_room(description: &ArrayDescription, new: &NewFileSystem, most: u64) -> Fa
         Some(bytes) if bytes < DATA_BYTES_MIN => {
             return Failure::usage("bad-size", format!("--size: a file system has at least {least}"));
         }
-        Some(bytes) => format!(
-            "file system {}: {} asked for, but only {} free beside the existing volumes",
-            new.name,
-            format_size(bytes),
-            format_size(most)
-        ),
+        Some(bytes) => {
+            let (name, bytes, most) = (&new.name, format_size(bytes), format_size(most));
+            format!("file system {name}: {bytes} asked for, but only {most} free beside the existing volumes")
+        }
         None => format!("file system {}: only {} free, and it needs at least {least}", new.name, format_size(most)),
     };
     let mut largest: Vec<&VolumeEntry> =

@@ -296,13 +296,9 @@ pub fn description_from(folder: &LocalFolder, files: &[PathBuf]) -> Result<Array
             (spare.file, known) = (file.clone(), true);
         }
         if !known {
-            let message = format!(
-                "{} is disk {} of device {}, which is unknown to the newest copy of array.json (revision {})",
-                path.display(),
-                source.disk,
-                source.device,
-                description.revision
-            );
+            let disk = format!("{} is disk {} of device {}", path.display(), source.disk, source.device);
+            let revision = description.revision;
+            let message = format!("{disk}, which is unknown to the newest copy of array.json (revision {revision})");
             return Err(Failure::failed("unknown-disk", message).hint("omit it if it was removed from the array"));
         }
     }

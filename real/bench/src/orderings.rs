@@ -160,20 +160,14 @@ impl Comparison {
         let LoadSettings { through, reads, depth, clients, .. } = load;
         let place = if *through == Through::Direct { "in this process" } else { "processes of their own" };
         let Settings { array, volume, .. } = &series.sides[0];
-        let mut text = format!(
-            "{} devices, {}, volumes of {}; {clients} hosts, {place}, {depth} in flight of each; {reads} % reads, {}\n",
-            array.devices,
-            volume.layout,
-            format_size(volume.bytes),
-            load.lengths(),
-        );
-        text += &format!(
-            "medians of {} runs of {} s, after {} s to warm up; seed {}\n\n",
-            series.rounds(),
-            self.span.counted.as_secs_f64(),
-            self.span.warm_up.as_secs_f64(),
-            self.seed
-        );
+        let (devices, layout, bytes, lengths) =
+            (array.devices, volume.layout, format_size(volume.bytes), load.lengths());
+        let mut text = format!("{devices} devices, {layout}, volumes of {bytes}; {clients} hosts, {place}, ");
+        text += &format!("{depth} in flight of each; {reads} % reads, {lengths}\n");
+        let (rounds, counted, warm_up) = (series.rounds(), self.span.counted, self.span.warm_up);
+        let [counted, warm_up] = [counted, warm_up].map(|span| span.as_secs_f64());
+        text +=
+            &format!("medians of {rounds} runs of {counted} s, after {warm_up} s to warm up; seed {}\n\n", self.seed);
         let heads = std::iter::once("ordering").chain(COLUMNS.iter().map(|(_, head)| *head));
         let mut rows = vec![heads.map(str::to_string).collect::<Vec<_>>()];
         for (side, settings) in series.sides.iter().enumerate() {

@@ -185,17 +185,10 @@ impl std::fmt::Display for Settings {
             1 => "one node".to_string(),
             nodes => format!("{nodes} nodes"),
         };
-        writeln!(
-            f,
-            "{} devices in {place}; volume of {}: {}, stripe unit {}, ordering {}, atomicity {}, parity site {}",
-            array.devices,
-            format_size(volume.bytes),
-            volume.layout,
-            format_size(volume.unit),
-            volume.ordering.name(),
-            volume.atomicity.name(),
-            volume.parity_site.name()
-        )?;
+        let VolumeSettings { layout, unit, ordering, atomicity, parity_site, bytes } = volume;
+        let (bytes, unit) = (format_size(*bytes), format_size(*unit));
+        write!(f, "{} devices in {place}; volume of {bytes}: {layout}, stripe unit {unit}, ", array.devices)?;
+        writeln!(f, "ordering {ordering}, atomicity {atomicity}, parity site {parity_site}")?;
         let sizes = load.lengths();
         let mix = match load.reads {
             0 => "writes".to_string(),
@@ -311,25 +304,10 @@ mod tests {
 
     #[test]
     fn every_setting_that_may_differ_does_when_it_is_changed() {
-        let changes = [
-            "through=direct",
-            "pattern=sequential",
-            "reads=0",
-            "depth=1",
-            "clients=2",
-            "block=8KiB",
-            "block-max=16KiB",
-            "ordering=none",
-            "atomicity=consistent",
-            "layout=raid1:2",
-            "unit=16KiB",
-            "size=1MiB",
-            "devices=7",
-            "in-process",
-            "nodes=2",
-            "binary=/x/braid",
-        ];
-        for change in changes {
+        let changes = "through=direct pattern=sequential reads=0 depth=1 clients=2 block=8KiB block-max=16KiB \
+                       ordering=none atomicity=consistent layout=raid1:2 unit=16KiB size=1MiB devices=7 in-process \
+                       nodes=2 binary=/x/braid";
+        for change in changes.split_whitespace() {
             assert_ne!(changed(change), settings(), "{change}");
             assert_eq!(change.parse::<Change>().unwrap().to_string(), change);
             let name = change.split('=').next().unwrap();

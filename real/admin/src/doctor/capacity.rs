@@ -247,11 +247,9 @@ pub fn memory(examination: &Examination, found: &mut Findings) {
             found.warning(subject.clone(), text, action);
         }
         if let Some((held, budget)) = held.filter(|(held, budget)| percent_of(*held, *budget) >= NEARLY_FULL) {
-            let text = format!(
-                "holds {} for its peers, of a budget of {} (process {pid}): it slows them down",
-                format_size(held),
-                format_size(budget)
-            );
+            let (held, budget) = (format_size(held), format_size(budget));
+            let text =
+                format!("holds {held} for its peers, of a budget of {budget} (process {pid}): it slows them down");
             let action = "see which hosts or NBD clients do not read what they asked for, and end them";
             found.warning(subject.clone(), text, action);
         }

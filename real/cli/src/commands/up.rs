@@ -152,13 +152,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         lease: arguments.lease,
     };
     let asked = start_confirmations::fitting(&control, asked).await;
+    let Arguments { spare_after, object_memory, tcp, .. } = arguments;
     let options = Options {
         nodes: arguments.nodes.unwrap_or(if arguments.processes { 0 } else { up::NODES }),
-        tuning: Tuning {
-            spare_after: arguments.spare_after,
-            object_memory: arguments.object_memory,
-            tcp: arguments.tcp,
-        },
+        tuning: Tuning { spare_after, object_memory, tcp },
         degraded: arguments.degraded,
         log_in_folder: arguments.detached,
         listen: Address::loopback(arguments.port),
@@ -235,12 +232,8 @@ pub(super) fn text_of(ready: &Ready) -> String {
         }
     }
     for entry in &ready.description.file_systems {
-        text += &format!(
-            "  file system {}  mount it with `braid fs mount {} FOLDER --array {}`\n",
-            entry.name,
-            entry.name,
-            shell_word(ready.control.place())
-        );
+        let (name, place) = (&entry.name, shell_word(ready.control.place()));
+        text += &format!("  file system {name}  mount it with `braid fs mount {name} FOLDER --array {place}`\n");
     }
     if let Some(volume) = exported.first() {
         text += &what_to_try(&volume.name, &volume.uri, &shell_word(ready.control.place()));

@@ -123,13 +123,9 @@ pub fn check(arguments: CheckArgs, common: &Common) -> Result<ExitCode, Failure>
         "undecided": found.undecided,
     });
     report::print(common.json, json, || {
-        let mut text = format!(
-            "{} objects, {} blocks checked, {} damaged; {} writes undecided\n",
-            found.objects,
-            found.blocks,
-            found.damaged.len(),
-            found.undecided
-        );
+        let (objects, blocks, damaged, undecided) = (found.objects, found.blocks, found.damaged.len(), found.undecided);
+        let mut text =
+            format!("{objects} objects, {blocks} blocks checked, {damaged} damaged; {undecided} writes undecided\n");
         for (object, block) in &named {
             text += &format!("damaged: object {object} block {block}\n");
         }

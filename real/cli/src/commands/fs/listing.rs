@@ -138,13 +138,8 @@ pub async fn space(Space { name, .. }: &Space, mounts: &mut Mounts<'_>, as_json:
     });
     report::print(as_json, json, || {
         let more = free_inodes.map(|more| format!(", room for about {more} more")).unwrap_or_default();
-        format!(
-            "{name}: {} of {} used, {} free, {} reserved by mounts, {inodes} inodes{more}\n",
-            format_size(used),
-            format_size(size),
-            format_size(free),
-            format_size(reserved)
-        )
+        let [used, size, free, reserved] = [used, size, free, reserved].map(format_size);
+        format!("{name}: {used} of {size} used, {free} free, {reserved} reserved by mounts, {inodes} inodes{more}\n")
     });
     Ok(())
 }
