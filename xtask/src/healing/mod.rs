@@ -75,31 +75,24 @@ pub struct Figure {
 /// The presentation of a figure.
 struct Row {
     what: &'static str,
-    /// The required value, and whether it is an upper limit.
-    wanted: f64,
-    limit: bool,
+    /// What is required, if anything.
+    wanted: &'static str,
     found: &'static str,
     beside: &'static str,
 }
 
 const ROWS: [Row; 11] = [
-    Row { what: rounds::IDLE, wanted: 0.7, limit: false, found: "MiB/s rebuilt", beside: "MiB/s" },
-    Row { what: rounds::IDLE_COPY, wanted: 0.0, limit: false, found: "MiB/s rebuilt", beside: "MiB/s" },
-    Row { what: rounds::READS, wanted: 0.85, limit: false, found: "reads/s meanwhile", beside: "reads/s otherwise" },
-    Row { what: rounds::READS_PAUSED, wanted: 0.0, limit: false, found: "reads/s meanwhile", beside: "reads/s paused" },
-    Row { what: rounds::READS_P99, wanted: 2.0, limit: true, found: "ms meanwhile", beside: "ms otherwise" },
-    Row { what: rounds::WRITES, wanted: 0.85, limit: false, found: "writes/s meanwhile", beside: "writes/s otherwise" },
-    Row {
-        what: rounds::WRITES_PAUSED,
-        wanted: 0.0,
-        limit: false,
-        found: "writes/s meanwhile",
-        beside: "writes/s paused",
-    },
-    Row { what: rounds::WRITES_P99, wanted: 2.0, limit: true, found: "ms meanwhile", beside: "ms otherwise" },
-    Row { what: rounds::PACE, wanted: 0.0, limit: false, found: "MiB/s", beside: "" },
-    Row { what: rounds::BACK, wanted: 5.0, limit: true, found: "s until it is in", beside: "" },
-    Row { what: rounds::SENT, wanted: 2.0, limit: true, found: "MiB sent", beside: "MiB written to it" },
+    Row { what: rounds::IDLE, wanted: "at least 0.7", found: "MiB/s rebuilt", beside: "MiB/s" },
+    Row { what: rounds::IDLE_COPY, wanted: "", found: "MiB/s rebuilt", beside: "MiB/s" },
+    Row { what: rounds::READS, wanted: "at least 0.85", found: "reads/s meanwhile", beside: "reads/s otherwise" },
+    Row { what: rounds::READS_PAUSED, wanted: "", found: "reads/s meanwhile", beside: "reads/s paused" },
+    Row { what: rounds::READS_P99, wanted: "at most 2", found: "ms meanwhile", beside: "ms otherwise" },
+    Row { what: rounds::WRITES, wanted: "at least 0.85", found: "writes/s meanwhile", beside: "writes/s otherwise" },
+    Row { what: rounds::WRITES_PAUSED, wanted: "", found: "writes/s meanwhile", beside: "writes/s paused" },
+    Row { what: rounds::WRITES_P99, wanted: "at most 2", found: "ms meanwhile", beside: "ms otherwise" },
+    Row { what: rounds::PACE, wanted: "", found: "MiB/s", beside: "" },
+    Row { what: rounds::BACK, wanted: "at most 5", found: "s until it is in", beside: "" },
+    Row { what: rounds::SENT, wanted: "at most 2", found: "MiB sent", beside: "MiB written to it" },
 ];
 
 /// Measures, and prints the results.
@@ -154,15 +147,10 @@ fn text_of(figures: &[Figure]) -> String {
         let beside = median(&all(|figure| figure.beside)).unwrap_or_default();
         let ratio = Ratio::of(of_row.iter().map(|figure| (figure.found, figure.beside)));
         let beside = if row.beside.is_empty() { String::new() } else { format!("{beside:.1} {}", row.beside) };
-        let wanted = match (row.wanted, row.limit) {
-            (0.0, _) => String::new(),
-            (wanted, true) => format!("at most {wanted}"),
-            (wanted, false) => format!("at least {wanted}"),
-        };
         let found = format!("{found:.1} {}", row.found);
         // A figure without a reference has no ratio.
         let ratio = if row.beside.is_empty() { ratio.spread() } else { ratio.to_string() };
-        rows.push([row.what.to_string(), found, beside, ratio, wanted]);
+        rows.push([row.what.to_string(), found, beside, ratio, row.wanted.to_string()]);
     }
     titled(["", "found", "beside", "ratio [95 %]", "wanted"], rows)
 }
