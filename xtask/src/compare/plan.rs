@@ -181,12 +181,7 @@ const JOBS: [Job; 7] = [
         part: Part::Node,
         what: "4 KiB random read, one node",
         load: Load { rw: "randread", block: 4 << 10, depth: DEPTH },
-        comparisons: &[Comparison {
-            subject: Subject::Node,
-            against: &[Subject::Braid],
-            divisor: 1.0,
-            wanted: Some(Wanted { floor: 1.3, goal: 1.3 }),
-        }],
+        comparisons: &[Comparison { subject: Subject::Node, ..versus(&[Subject::Braid], 1.0, 1.3, 1.3) }],
     },
 ];
 

@@ -19,6 +19,7 @@ pub struct Run {
     pub put_off_bytes: u64,
 }
 
+#[derive(Default)]
 pub struct Report {
     /// All runs in order of time.
     pub runs: Vec<Run>,
@@ -61,14 +62,7 @@ impl Report {
             "kernel": std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
             "cpus": std::thread::available_parallelism().map_or(0, usize::from),
         });
-        Report {
-            runs: Vec::new(),
-            memory: None,
-            rest: None,
-            parts: settings.parts.clone(),
-            setting,
-            size: settings.size,
-        }
+        Report { parts: settings.parts.clone(), setting, size: settings.size, ..Report::default() }
     }
 
     /// True if nothing was measured.
@@ -256,14 +250,7 @@ mod tests {
 
     /// Speeds in bytes a second, one for each round.
     fn report(part: Part, speeds: &[(Subject, &[f64])]) -> Report {
-        let mut report = Report {
-            runs: Vec::new(),
-            memory: None,
-            rest: None,
-            parts: vec![part],
-            setting: Value::Null,
-            size: 1 << 30,
-        };
+        let mut report = Report { parts: vec![part], size: 1 << 30, ..Report::default() };
         for (subject, speeds) in speeds {
             for (round, speed) in (0..).zip(*speeds) {
                 let (subject, bytes_per_second) = (*subject, *speed);
