@@ -515,24 +515,13 @@ fn mode(kind: u32) -> Result<LockMode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_wire::{FileTime, Owner};
+    use crate::tests::attributes;
+    use braid_wire::Owner;
 
     #[test]
     fn only_the_owner_opens_without_the_kernels_check() {
-        let file = |file_type, mode| FileAttributes {
-            inode: InodeId(7),
-            file_type,
-            mode,
-            owner: Owner { uid: 12, gid: 12 },
-            links: 1,
-            size: 0,
-            blocks: 0,
-            atime: FileTime(0),
-            mtime: FileTime(0),
-            ctime: FileTime(0),
-            parent: None,
-            device: 0,
-        };
+        let owner = Owner { uid: 12, gid: 12 };
+        let file = |file_type, mode| FileAttributes { file_type, mode, owner, ..attributes() };
         let by = |uid| Caller { owner: Owner { uid, gid: 12 }, ..Caller::default() };
         let flags = |flags: OFlags| flags.bits();
         let regular = |mode| file(FileType::Regular, mode);
