@@ -191,11 +191,10 @@ impl LeaseFiles<'_> {
         now: &Moment,
     ) -> Result<(), ControlError> {
         writes.into_iter().try_for_each(|write| match write {
-            Write::Counter(Generation(last)) => self.folder.replace(
-                &self.folder.path(GENERATIONS),
-                &Generations { schema: file::SCHEMA, last },
-                Durability::Durable,
-            ),
+            Write::Counter(Generation(last)) => {
+                let counter = Generations { schema: file::SCHEMA, last };
+                self.folder.replace(&self.folder.path(GENERATIONS), &counter, Durability::Durable)
+            }
             Write::Lease(host) => {
                 self.folder.replace(&self.lease_path(host), &read.lease_file(host, now), Durability::ThisBoot)?;
                 let is_over = read.table.lease(host).is_some_and(|lease| lease.is_over);

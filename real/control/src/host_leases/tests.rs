@@ -22,15 +22,9 @@ fn told() -> LeaseReport {
 fn generations_never_repeat_under_concurrent_takers() {
     let (_scratch, folder) = Scratch::with_array("takers");
     let mut taken = Vec::new();
+    let take = || folder.leases().take_generation("test", &at(1)).unwrap();
     std::thread::scope(|scope| {
-        let takers: Vec<_> = (0..4)
-            .map(|_| {
-                let folder = folder.clone();
-                scope.spawn(move || {
-                    (0..10).map(|_| folder.leases().take_generation("test", &at(1)).unwrap()).collect::<Vec<_>>()
-                })
-            })
-            .collect();
+        let takers = [(); 4].map(|()| scope.spawn(|| [(); 10].map(|()| take())));
         for taker in takers {
             taken.extend(taker.join().unwrap());
         }
@@ -101,10 +95,8 @@ fn a_host_whose_lease_ran_out_is_fenced_and_can_not_come_back() {
 #[test]
 fn a_host_is_asked_to_end_and_no_later_one() {
     let (_scratch, folder) = Scratch::with_array("asked");
-    let (asked, other) = (
-        folder.leases().take_generation("asked", &at(1)).unwrap(),
-        folder.leases().take_generation("other", &at(1)).unwrap(),
-    );
+    let take = |what| folder.leases().take_generation(what, &at(1)).unwrap();
+    let (asked, other) = (take("asked"), take("other"));
     folder.leases().ask_to_end(asked).unwrap();
     assert_eq!([asked, other].map(|host| folder.leases().is_asked_to_end(host)), [true, false]);
     folder.leases().release(asked).unwrap();
@@ -190,10 +182,8 @@ fn a_renewal_that_was_suspended_brings_no_lease_back() {
 #[test]
 fn a_host_that_expires_others_keeps_its_lease_unless_it_was_expired_itself() {
     let (_scratch, folder) = Scratch::with_array("judge");
-    let (judge, other) = (
-        folder.leases().take_generation("judge", &at(10)).unwrap(),
-        folder.leases().take_generation("other", &at(10)).unwrap(),
-    );
+    let take = |what| folder.leases().take_generation(what, &at(10)).unwrap();
+    let (judge, other) = (take("judge"), take("other"));
     assert_eq!(folder.leases().expire(judge, &at(20), LEASE).unwrap().gone, [other]);
     assert!(matches!(folder.leases().expire_one(judge, &at(20), LEASE).unwrap(), LeaseEnd::Ended(_)));
     let refused = folder.leases().expire(judge, &at(20), LEASE);
