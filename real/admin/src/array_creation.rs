@@ -274,11 +274,9 @@ pub fn check_multiple(what: &str, bytes: u64) -> Result<(), Failure> {
 pub fn check_device_size(what: &str, bytes: u64) -> Result<(), Failure> {
     if bytes < SIZE_MIN {
         let (size, least) = (format_size(bytes), format_size(SIZE_MIN));
-        return Err(Failure::usage(
-            "device-too-small",
-            format!("{what}: {size} is too small: a device has at least {least}"),
-        )
-        .hint(format!("use {what} {}, for example; sizes can be written as 64MiB or 8G", least.replace(' ', ""))));
+        let message = format!("{what}: {size} is too small: a device has at least {least}");
+        let hint = format!("use {what} {}, for example; sizes can be written as 64MiB or 8G", least.replace(' ', ""));
+        return Err(Failure::usage("device-too-small", message).hint(hint));
     }
     check_multiple(what, bytes)
 }
@@ -327,8 +325,14 @@ pub fn exact_size(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// An array of so many devices, without volumes.
+    pub(crate) fn description(devices: u16) -> ArrayDescription {
+        let creation = CreateOptions { devices: Some(devices), ..CreateOptions::default() }.creation().unwrap();
+        ArrayDescription::new(new_array_id(), device_entries(&creation), creation)
+    }
 
     #[test]
     fn a_creation_without_options_has_five_devices_in_raid_5() {
@@ -391,10 +395,8 @@ mod tests {
         assert_eq!(code(CreateOptions { size: Some((1 << 30) + 1), ..CreateOptions::default() }), "bad-size");
         assert_eq!(code(CreateOptions { size: Some(1 << 20), ..CreateOptions::default() }), "device-too-small");
         assert_eq!(code(CreateOptions { unit: Some(100_000), ..CreateOptions::default() }), "bad-unit");
-        assert_eq!(
-            code(CreateOptions { volumes: vec![("../x".into(), 4096)], ..CreateOptions::default() }),
-            "bad-name"
-        );
+        let outside = vec![("../x".to_string(), 4096)];
+        assert_eq!(code(CreateOptions { volumes: outside, ..CreateOptions::default() }), "bad-name");
         assert_eq!(code(CreateOptions { volumes: vec![("x".into(), 4095)], ..CreateOptions::default() }), "bad-size");
         let twice = vec![("x".to_string(), 4096), ("x".to_string(), 8192)];
         assert_eq!(code(CreateOptions { volumes: twice, ..CreateOptions::default() }), "volume-exists");

@@ -392,13 +392,8 @@ async fn forget_spare(control: &ControlPlane, disk: DiskId) -> Result<(), Failur
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::array_creation::tests::description;
     use braid_control::SpareReport;
-
-    fn description(devices: u16) -> ArrayDescription {
-        let creation =
-            crate::array_creation::CreateOptions { devices: Some(devices), ..Default::default() }.creation().unwrap();
-        ArrayDescription::new(braid_control::new_array_id(), crate::array_creation::device_entries(&creation), creation)
-    }
 
     #[test]
     fn the_monitor_gets_to_know_the_spares_of_the_description_and_no_others() {

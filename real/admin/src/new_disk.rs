@@ -66,11 +66,8 @@ pub fn prepare(folder: &LocalFolder, description: &ArrayDescription, wanted: &Ne
         None if path.exists() && !path.is_file() => whole()?,
         None => wanted.default_size,
     };
-    let disk = device_file::create(
-        &path,
-        &StoreConfig { array: description.array, device: UNASSIGNED, size },
-        wanted.overwrite,
-    )?;
+    let config = StoreConfig { array: description.array, device: UNASSIGNED, size };
+    let disk = device_file::create(&path, &config, wanted.overwrite)?;
     Ok(DiskEntry { file, size, disk })
 }
 
@@ -172,6 +169,7 @@ pub fn room(size: u64) -> Result<u64, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::array_creation::tests::description;
     use braid_base::DeviceId;
     use std::os::fd::AsRawFd;
 
@@ -181,12 +179,6 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("array.json"), "{}").unwrap();
         (dir.clone(), LocalFolder::at(&dir))
-    }
-
-    fn description(devices: u16) -> ArrayDescription {
-        let creation =
-            crate::array_creation::CreateOptions { devices: Some(devices), ..Default::default() }.creation().unwrap();
-        ArrayDescription::new(braid_control::new_array_id(), crate::array_creation::device_entries(&creation), creation)
     }
 
     fn new_disk(path: Option<PathBuf>) -> NewDisk {

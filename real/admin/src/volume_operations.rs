@@ -61,7 +61,7 @@ impl Array {
             return Err(too_small(new.bytes));
         }
         let devices = volumes::chosen_domains(&description, new.devices.as_deref())?;
-        let devices: Vec<DeviceId> = devices.into_iter().map(|(device, _)| DeviceId(device)).collect();
+        let devices: Vec<DeviceId> = devices.into_iter().map(|(device, _)| device).collect();
         let (scheme, unit) = new.layout_in(&description)?;
         array_creation::layout(scheme, devices.len(), unit)?;
         require_up(self.control()).await?;

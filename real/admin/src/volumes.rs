@@ -166,7 +166,7 @@ pub(crate) async fn delete_this(session: &Session, entry: &VolumeEntry) -> Resul
 pub(crate) fn chosen_domains(
     description: &ArrayDescription,
     chosen: Option<&[u16]>,
-) -> Result<Vec<(u16, String)>, Failure> {
+) -> Result<Vec<(DeviceId, String)>, Failure> {
     if let Some(stranger) =
         chosen.into_iter().flatten().find(|id| description.ready_devices().all(|device| device.id != **id))
     {
@@ -174,7 +174,7 @@ pub(crate) fn chosen_domains(
     }
     let is_chosen = |id: u16| chosen.is_none_or(|chosen| chosen.contains(&id));
     let devices = description.ready_devices().filter(|device| is_chosen(device.id));
-    Ok(devices.map(|device| (device.id, device.domain.clone())).collect())
+    Ok(devices.map(|device| (DeviceId(device.id), device.domain.clone())).collect())
 }
 
 /// The usable bytes that another volume of this plan can have.
@@ -183,7 +183,7 @@ pub async fn free(session: &Session, plan: &NewVolume) -> Result<u64, Failure> {
     let (scheme, unit) = plan.layout_in(&description)?;
     let devices = chosen_domains(&description, plan.devices.as_deref())?;
     let layout = array_creation::layout(scheme, devices.len(), unit)?;
-    let least = least_room(session, devices.into_iter().map(|(device, _)| DeviceId(device))).await?;
+    let least = least_room(session, devices.into_iter().map(|(device, _)| device)).await?;
     Ok(layout.usable_blocks(least) * BLOCK_BYTES as u64)
 }
 
@@ -347,9 +347,8 @@ pub(crate) fn moving(name: &str, why: &str) -> Failure {
 }
 
 /// The devices in an order in which no stripe has two units in one failure domain.
-pub fn ring(domains: &[(u16, String)], scheme: RaidLevel) -> Result<Vec<u16>, Failure> {
-    let devices: Vec<(DeviceId, String)> = domains.iter().map(|(id, domain)| (DeviceId(*id), domain.clone())).collect();
-    Ok(ring_of(&devices, scheme.width())?.into_iter().map(|id| id.0).collect())
+pub fn ring(domains: &[(DeviceId, String)], scheme: RaidLevel) -> Result<Vec<u16>, Failure> {
+    Ok(ring_of(domains, scheme.width())?.into_iter().map(|id| id.0).collect())
 }
 
 #[cfg(test)]
@@ -358,9 +357,7 @@ mod tests {
 
     #[test]
     fn two_commands_with_the_same_parameters_create_one_volume() {
-        let creation = array_creation::CreateOptions { devices: Some(5), ..Default::default() }.creation().unwrap();
-        let mut description =
-            ArrayDescription::new(braid_base::ArrayId([7; 16]), array_creation::device_entries(&creation), creation);
+        let mut description = array_creation::tests::description(5);
         let plan = NewVolume { unit: Some(4096), ..NewVolume::new("one", 1 << 20) };
         let first = planned(&description, &plan, 7).unwrap();
         assert_eq!(first.id, 7, "devices have objects up to 6");
