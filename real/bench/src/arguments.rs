@@ -170,10 +170,8 @@ async fn place(
     if common.array_named {
         let own = [("--scratch", scratch.is_some()), ("--devices", devices.is_some()), ("--nodes", nodes.is_some())];
         if let Some((option, _)) = own.iter().find(|(_, given)| *given) {
-            return Err(Failure::usage(
-                "usage",
-                format!("{option} applies to scratch arrays, not to an existing array"),
-            ));
+            let message = format!("{option} applies to scratch arrays, not to an existing array");
+            return Err(Failure::usage("usage", message));
         }
         let control = common.control();
         let description = control.describe().await?;

@@ -148,10 +148,8 @@ impl Content {
                 return wrong(at, format!("it begins as write {number} and ends as write {end}"));
             }
             if number < *floor || number > last_write {
-                return wrong(
-                    at,
-                    format!("it contains write {number}, but write {floor} or a later one was acknowledged"),
-                );
+                let why = format!("it contains write {number}, but write {floor} or a later one was acknowledged");
+                return wrong(at, why);
             }
         }
         Ok(())

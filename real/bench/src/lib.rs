@@ -235,27 +235,11 @@ impl Arguments {
     /// The array to measure, and the settings of side A except how requests reach the array.
     async fn base(&self, common: &Common) -> Result<(ArrayChoice, Settings), Failure> {
         let BenchArray { choice, array, layout, unit } = self.array.place(common).await?;
-        let settings = Settings {
-            array,
-            volume: VolumeSettings {
-                layout,
-                unit,
-                ordering: self.ordering,
-                atomicity: self.atomicity,
-                parity_site: self.parity_site,
-                bytes: self.size,
-            },
-            load: LoadSettings {
-                through: Through::Direct,
-                reads: self.reads,
-                block: self.lengths.block,
-                block_max: self.lengths.longest(),
-                pattern: self.pattern,
-                depth: self.depth,
-                clients: self.clients,
-            },
-        };
-        Ok((choice, settings))
+        let Arguments { ordering, atomicity, parity_site, size: bytes, reads, pattern, depth, clients, .. } = *self;
+        let volume = VolumeSettings { layout, unit, ordering, atomicity, parity_site, bytes };
+        let (through, block, block_max) = (Through::Direct, self.lengths.block, self.lengths.longest());
+        let load = LoadSettings { through, reads, block, block_max, pattern, depth, clients };
+        Ok((choice, Settings { array, volume, load }))
     }
 
     /// A report without runs.
@@ -295,11 +279,9 @@ impl Arguments {
                     change.apply(&mut b).map_err(|message| Failure::usage("usage", message))?;
                 }
                 if given && b.array != a.array {
-                    return Err(Failure::usage(
-                        "usage",
-                        "an existing array can be compared only with respect to its volumes and the load",
-                    )
-                    .hint("without --array, the bench creates an array for each side"));
+                    let message = "an existing array can be compared only with respect to its volumes and the load";
+                    return Err(Failure::usage("usage", message)
+                        .hint("without --array, the bench creates an array for each side"));
                 }
                 sides.push(b);
             }

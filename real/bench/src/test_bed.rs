@@ -117,14 +117,8 @@ impl TestBed {
             }
         };
         // Recorded before the wait, so that it is removed in any case.
-        self.arrays.push(Array {
-            settings: side.clone(),
-            program,
-            control,
-            up,
-            volumes: Vec::new(),
-            file_systems: Vec::new(),
-        });
+        let (settings, volumes, file_systems) = (side.clone(), Vec::new(), Vec::new());
+        self.arrays.push(Array { settings, program, control, up, volumes, file_systems });
         if let Some(up) = &mut self.arrays.last_mut().expect("an array was added").up {
             timeout(UP_WAIT, ready(up)).await.unwrap_or_else(|_| {
                 let message = format!("an array for the measurement did not start within {UP_WAIT:?}");
