@@ -138,10 +138,8 @@ impl CopyFile {
             newest.as_ref().filter(|(_, known)| known.description.revision > copy.description.revision)
         {
             let (known, ours) = (known.description.revision, copy.description.revision);
-            return Err(Failure::failed(
-                "description-old",
-                format!("its copy has revision {known}, and was not replaced by revision {ours}"),
-            ));
+            let message = format!("its copy has revision {known}, and was not replaced by revision {ours}");
+            return Err(Failure::failed("description-old", message));
         }
         let sequence = newest.map_or(0, |(sequence, _)| sequence) + 1;
         let too_large =
@@ -166,10 +164,8 @@ pub struct Source {
 pub fn read(path: &Path) -> Result<Source, Failure> {
     let file = CopyFile::open(path, false).map_err(|failure| failure.of(path.display()))?;
     let Some(file) = file else {
-        return Err(Failure::failed(
-            "no-copy",
-            format!("{} is not a regular file, and has no copy of the folder", path.display()),
-        ));
+        let message = format!("{} is not a regular file, and has no copy of the folder", path.display());
+        return Err(Failure::failed("no-copy", message));
     };
     let Superblock { array, device, disk, .. } = file.superblock;
     let copy = file.newest().map(|(_, copy)| copy).filter(|copy| copy.description.array == array);

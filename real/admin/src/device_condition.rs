@@ -270,17 +270,12 @@ mod tests {
         assert_eq!(words(stands(In)), "healthy");
         assert_eq!(DeviceCondition::of(Some(&stands(In)), known(&DeviceHealth::NoLease, 0)), DeviceCondition::Silent);
         assert_eq!(DeviceCondition::of(None, known(&DeviceHealth::Serving, 0)), DeviceCondition::Unknown);
-        assert_eq!(
-            words(DeviceReport { next_disk: Some("x".into()), ..stands(In) }).split(',').next(),
-            Some("healthy")
-        );
+        let replaced = words(DeviceReport { next_disk: Some("x".into()), ..stands(In) });
+        assert!(replaced.starts_with("healthy,"), "{replaced}");
         assert_eq!(words(stands(Unavailable)), "unavailable: the others can't serve without it");
         let empty = Known { total: 0, ..known(&DeviceHealth::NoLease, 0) };
-        assert_eq!(
-            DeviceCondition::of(Some(&stands(Unavailable)), empty),
-            DeviceCondition::Silent,
-            "no redundant volume lies on it"
-        );
+        let condition = DeviceCondition::of(Some(&stands(Unavailable)), empty);
+        assert_eq!(condition, DeviceCondition::Silent, "no redundant volume lies on it");
         assert_eq!(words(stands(Out)), "out");
         assert_eq!(words(DeviceReport { changed: Some(60_000), ..stands(Out) }), "out for 4 min");
         let flaps = DeviceReport { outages: 4, stays_out_millis: Some(7_200), ..stands(Out) };

@@ -181,15 +181,8 @@ async fn migrate(
         None => Migration::continuing(own, timing),
     };
     let what = format!("volume '{name}' can't be migrated");
-    let copier = Copier {
-        session,
-        name,
-        bytes_per_second,
-        watcher,
-        volume: Cell::default(),
-        copied: Cell::new(0),
-        is_done: Cell::new(false),
-    };
+    let (volume, copied, is_done) = (Cell::default(), Cell::new(0), Cell::new(false));
+    let copier = Copier { session, name, bytes_per_second, watcher, volume, copied, is_done };
     let stage = |what: &str| watcher.stage(what);
     match operation_driver::perform(session, name, what, migration, Some(&copier), stage).await {
         Err(failure) if failure.code == volumes::DEGRADED && copier.is_done.get() => {
@@ -291,11 +284,9 @@ pub fn target(
     let volume = volumes::describe(entry)?;
     let name = &entry.name;
     if volume.atomicity != Atomicity::Implied {
-        let message = format!(
-            "volume '{name}' has atomicity {}, and only volumes with atomicity {} can be migrated",
-            volume.atomicity,
-            Atomicity::Implied
-        );
+        let (own, movable) = (volume.atomicity, Atomicity::Implied);
+        let message =
+            format!("volume '{name}' has atomicity {own}, and only volumes with atomicity {movable} can be migrated");
         return Err(Failure::failed("cannot-move", message).hint("create another volume, and copy the content"));
     }
     if volume.ordering == Ordering::None {

@@ -71,12 +71,8 @@ impl Array {
                 if new_disk::room(size.unwrap_or(default_size))? < needed {
                     return Err(too_small(id, size.unwrap_or(default_size)));
                 }
-                let stem = format!("device-{id}");
-                new_disk::prepare(
-                    control.local(),
-                    &description,
-                    &NewDisk { path, stem, size, default_size, overwrite },
-                )?
+                let wanted = NewDisk { path, stem: format!("device-{id}"), size, default_size, overwrite };
+                new_disk::prepare(control.local(), &description, &wanted)?
             };
             if new_disk::room(disk.size)? < needed {
                 return Err(too_small(id, disk.size));

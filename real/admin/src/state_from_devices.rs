@@ -220,11 +220,8 @@ pub fn plan(
     match look_at_state(folder, description, &devices)? {
         StateFile::Bad(_) => {}
         StateFile::New => {
-            return Err(Failure::failed(
-                "nothing-to-recover",
-                "no device has ever been served: there is nothing to recover",
-            )
-            .hint("start the array with `braid up`"));
+            let message = "no device has ever been served: there is nothing to recover";
+            return Err(Failure::failed("nothing-to-recover", message).hint("start the array with `braid up`"));
         }
         StateFile::Good(summary) if folder.known_generation()?.is_some() && !anyway => {
             let message =

@@ -88,10 +88,8 @@ mod tests {
     fn a_procedure_gets_the_failures_that_it_can_handle() {
         let failures = [ObjectFailure::NoSuchObject, ObjectFailure::Overflow, ObjectFailure::NotANumber { length: 3 }];
         for failure in failures {
-            assert_eq!(
-                request_failure(Error::from(failure)).expect("procedures handle it"),
-                RequestFailure::Refused(failure)
-            );
+            let handled = request_failure(Error::from(failure)).expect("procedures handle it");
+            assert_eq!(handled, RequestFailure::Refused(failure));
         }
         let unavailable = Error::Unavailable { devices: vec![1, 2] };
         assert!(unavailable.may_have_happened(), "a procedure must find out the outcome");

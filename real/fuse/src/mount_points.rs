@@ -179,10 +179,8 @@ mod tests {
         assert_eq!(of_device(list, makedev(0, 44)).map(|found| found.source), Some("braid:one".to_string()));
         assert_eq!(of_device(list, makedev(0, 48)), None);
         let of = of_array(list, ArrayId([7; 16]));
-        assert_eq!(
-            of.iter().map(|found| (found.directory.as_path(), found.name())).collect::<Vec<_>>(),
-            [(Path::new("/c"), Some("home@07070707"))]
-        );
+        let of: Vec<_> = of.iter().map(|found| (found.directory.as_path(), found.name())).collect();
+        assert_eq!(of, [(Path::new("/c"), Some("home@07070707"))]);
         assert_eq!(unescaped(br"a\134\04"), br"a\\04");
     }
 
@@ -192,9 +190,7 @@ mod tests {
         assert_eq!(resolve(Path::new("/proc/../proc/.")).expect("it exists"), Path::new("/proc"));
         assert!(!is_dead(Path::new("/proc")));
         let device = std::fs::metadata("/proc").expect("it exists").dev();
-        assert_eq!(
-            MountPoint::of_device(device).expect("it is listed").map(|found| found.kind),
-            Some("proc".to_string())
-        );
+        let found = MountPoint::of_device(device).expect("it is listed");
+        assert_eq!(found.map(|found| found.kind), Some("proc".to_string()));
     }
 }

@@ -39,11 +39,8 @@ pub fn clocks(examination: &Examination, found: &mut Findings) {
         match (age, counters.get(CLOCK_COUNTER)) {
             (Some(age), Some(clock_then)) => {
                 let ours_then = look.now.saturating_sub(age.as_millis() as u64);
-                clock(
-                    subject,
-                    i64::try_from(*clock_then).unwrap_or(i64::MAX).saturating_sub_unsigned(ours_then),
-                    found,
-                );
+                let clock_then = i64::try_from(*clock_then).unwrap_or(i64::MAX);
+                clock(subject, clock_then.saturating_sub_unsigned(ours_then), found);
             }
             // A command that has just begun has published nothing yet.
             (Some(_), None) => {}
@@ -52,10 +49,9 @@ pub fn clocks(examination: &Examination, found: &mut Findings) {
     }
     if let Some(ahead) = look.monitor.as_ref().and_then(|monitor| monitor.report.stamps_ahead_millis) {
         let ahead = braid_machine::rough(Duration::from_millis(ahead));
-        found.note(
-            Subject::Array,
-            format!("has stamps that are {ahead} ahead of the clock, because some clock was wrong or was set back"),
-        );
+        let text =
+            format!("has stamps that are {ahead} ahead of the clock, because some clock was wrong or was set back");
+        found.note(Subject::Array, text);
     }
 }
 

@@ -133,10 +133,8 @@ impl Consumer<'_> {
         if !status.success() {
             active_hold.give_back(space, stop).await?;
             if let Some(NOT_RUN | NOT_FOUND) = status.code() {
-                return Err(Failure::failed(
-                    "no-command",
-                    "the command can't be executed, and the item was returned to the queue",
-                ));
+                let message = "the command can't be executed, and the item was returned to the queue";
+                return Err(Failure::failed("no-command", message));
             }
             return Ok(Worked::GivenBack(status));
         }

@@ -128,10 +128,8 @@ impl View<'_> {
         text += &format!("All hosts up to {} are fenced.\n", self.plan.last_generation);
         if self.restores_description {
             let volumes: Vec<&str> = self.description.volumes.iter().map(|volume| volume.name.as_str()).collect();
-            text += &format!(
-                "array.json is lost: according to its newest copy the array has the volumes {}.\n",
-                volumes.join(", ")
-            );
+            let volumes = volumes.join(", ");
+            text += &format!("array.json is lost: according to its newest copy the array has the volumes {volumes}.\n");
         }
         for device in &self.plan.record.left_out {
             text += &format!(

@@ -126,13 +126,8 @@ fn server_table(servers: &[ServerStatus], content: Option<&FileSystemContent>, d
 fn client_table(clients: &[ClientStatus]) -> String {
     let of_client = |client: &ClientStatus| {
         let ClientStatus { host, pid, elsewhere, role, locks_held, locks_awaited, .. } = client;
-        [
-            Generation(*host).to_string(),
-            pid_text(*pid, *elsewhere),
-            locks_held.to_string(),
-            locks_awaited.to_string(),
-            role.clone(),
-        ]
+        let (host, pid) = (Generation(*host).to_string(), pid_text(*pid, *elsewhere));
+        [host, pid, locks_held.to_string(), locks_awaited.to_string(), role.clone()]
     };
     output::titled(["host", "pid", "locks", "waits for", "role"], clients.iter().map(of_client))
 }

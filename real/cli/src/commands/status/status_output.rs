@@ -230,14 +230,8 @@ fn volume_table(status: &Status) -> String {
             Ok(Atomicity::Consistent) => format!("{}, {}", volume.ordering, volume.atomicity),
             _ => volume.ordering.clone(),
         };
-        [
-            volume.name.clone(),
-            format_size(volume.size_bytes),
-            volume.layout.clone(),
-            ordering,
-            volume.text.clone(),
-            address.to_string(),
-        ]
+        let (size, address) = (format_size(volume.size_bytes), address.to_string());
+        [volume.name.clone(), size, volume.layout.clone(), ordering, volume.text.clone(), address]
     };
     titled(["volume", "size", "layout", "ordering", "state", "address"], status.volumes.iter().map(of_volume))
 }
