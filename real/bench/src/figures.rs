@@ -120,12 +120,8 @@ impl Figures {
 
     /// The values by name, for programs.
     pub fn to_json(&self) -> Value {
-        METRICS
-            .iter()
-            .zip(&self.0)
-            .map(|(metric, value)| (metric.name.to_string(), json!(value)))
-            .collect::<Map<_, _>>()
-            .into()
+        let named = METRICS.iter().zip(&self.0).map(|(metric, value)| (metric.name.to_string(), json!(value)));
+        named.collect::<Map<_, _>>().into()
     }
 }
 
@@ -204,10 +200,6 @@ mod tests {
     use hdrhistogram::Histogram;
     use std::time::Duration;
 
-    fn counts(values: &[(&str, u64)]) -> Metrics {
-        values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
-    }
-
     fn driven() -> Driven {
         let mut latency = Histogram::new(3).unwrap();
         latency.record_n(100_000, 99).unwrap();
@@ -227,7 +219,7 @@ mod tests {
             ("resident_bytes", (30 << 20) / (factor + 1)),
         ];
         values.extend(cpu.map(|cpu| ("cpu_micros", cpu * factor)));
-        counts(&values)
+        Metrics::from_iter(values)
     }
 
     fn figure(figures: &Figures, name: &str) -> Option<f64> {
@@ -237,7 +229,7 @@ mod tests {
     fn figures(devices_cpu: Option<u64>) -> Figures {
         let snapshot = |factor| Snapshot {
             devices: vec![device(factor, devices_cpu), device(factor, devices_cpu)],
-            server: counts(&[("cpu_micros", 700 * factor), ("retries", 20 * factor)]),
+            server: Metrics::from_iter([("cpu_micros", 700 * factor), ("retries", 20 * factor)]),
             ..Snapshot::default()
         };
         Figures::new(&driven(), &snapshot(1), &snapshot(2), 300).unwrap()
@@ -271,13 +263,13 @@ mod tests {
     fn messages_of_lock_servers_count_and_so_do_processes_of_hosts() {
         let snapshot = |factor| Snapshot {
             devices: vec![device(factor, Some(1000)); 2],
-            server: counts(&[("cpu_micros", 700 * factor)]),
-            lock_servers: vec![counts(&[
+            server: Metrics::from_iter([("cpu_micros", 700 * factor)]),
+            lock_servers: vec![Metrics::from_iter([
                 ("messages_received", 100 * factor),
                 ("messages_sent", 50 * factor),
                 ("cpu_micros", 100 * factor),
             ])],
-            hosts: vec![counts(&[("delayed", 2 * factor), ("cpu_micros", 200 * factor)]); 2],
+            hosts: vec![Metrics::from_iter([("delayed", 2 * factor), ("cpu_micros", 200 * factor)]); 2],
             host_processes: true,
             ..Snapshot::default()
         };

@@ -64,21 +64,18 @@ fn sentence(begin: &str, counts: &Metrics, whole: Option<u64>, each: &[(&str, &[
 mod tests {
     use super::*;
 
-    fn counts(values: &[(&str, u64)]) -> Metrics {
-        values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
-    }
-
     #[test]
     fn counters_are_put_into_words() {
         let requests = [("reads", 6), ("writes", 4), ("messages_received", 12), ("messages_sent", 10)];
         let disk = [("disk_reads", 5), ("disk_write_bytes", 300), ("bytes_accepted", 200)];
-        let lines = of_device(&counts(&[&requests[..], &disk].concat()));
+        let lines = of_device(&Metrics::from_iter([&requests[..], &disk].concat()));
         assert_eq!(lines[0], "each read or write served took 2.20 messages, 0.50 disk reads");
         assert_eq!(lines[1..], ["each byte accepted took 1.50 bytes written to the disk"]);
-        let none = of_device(&counts(&[("reads", 0), ("writes", 0), ("disk_reads", 4)]));
+        let none = of_device(&Metrics::from_iter([("reads", 0), ("writes", 0), ("disk_reads", 4)]));
         assert_eq!(none, [""; 0], "without counters, no text");
-        assert_eq!(of_host(&counts(&[("operations", 4), ("retries", 1)])), ["each operation took 0.25 retries"]);
-        let corrupt = of_host(&counts(&[("damaged", 3), ("corruption_repaired", 1)]));
+        let retried = of_host(&Metrics::from_iter([("operations", 4), ("retries", 1)]));
+        assert_eq!(retried, ["each operation took 0.25 retries"]);
+        let corrupt = of_host(&Metrics::from_iter([("damaged", 3), ("corruption_repaired", 1)]));
         let expected = "3 attempts found blocks with checksum errors, and reconstructed them; 1 blocks were repaired";
         assert_eq!(corrupt, [expected]);
     }

@@ -43,9 +43,9 @@ impl Metrics {
     }
 }
 
-impl FromIterator<(String, u64)> for Metrics {
-    fn from_iter<T: IntoIterator<Item = (String, u64)>>(values: T) -> Metrics {
-        Metrics(values.into_iter().collect())
+impl<N: Into<String>> FromIterator<(N, u64)> for Metrics {
+    fn from_iter<T: IntoIterator<Item = (N, u64)>>(values: T) -> Metrics {
+        Metrics(values.into_iter().map(|(name, value)| (name.into(), value)).collect())
     }
 }
 
@@ -58,13 +58,9 @@ pub fn ratio(part: u64, whole: u64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn counts(values: &[(&str, u64)]) -> Metrics {
-        values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
-    }
-
     #[test]
     fn unknown_figures_are_left_out_and_not_zero() {
-        let counts = counts(&[("a", 3), ("b", 0)]);
+        let counts = Metrics::from_iter([("a", 3), ("b", 0)]);
         assert_eq!(counts.total(&["a", "b"]), Some(3));
         assert_eq!(counts.total(&["a", "c"]), None);
         assert_eq!(counts.per(&["a"], counts.get("b")), None, "the divisor is zero");
@@ -73,8 +69,9 @@ mod tests {
 
     #[test]
     fn a_span_has_what_was_counted_in_it_and_a_fall_is_noticed() {
-        let (before, after) = (counts(&[("a", 3), ("size", 9)]), counts(&[("a", 5), ("size", 1), ("new", 1)]));
-        assert_eq!(after.since(&before, |name| name != "size"), Some(counts(&[("a", 2)])));
+        let before = Metrics::from_iter([("a", 3), ("size", 9)]);
+        let after = Metrics::from_iter([("a", 5), ("size", 1), ("new", 1)]);
+        assert_eq!(after.since(&before, |name| name != "size"), Some(Metrics::from_iter([("a", 2)])));
         assert_eq!(after.since(&before, |_| true), None);
     }
 }
