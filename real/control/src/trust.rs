@@ -53,7 +53,7 @@ impl LocalFolder {
         }
         let elsewhere =
             description.iter().flat_map(|description| description.files()).filter(|file| !lies_in_folder(file));
-        elsewhere.for_each(|file| look(self.path_of(file)));
+        elsewhere.for_each(|file| look(self.dir().join(file)));
         Ok(loose)
     }
 
@@ -100,10 +100,6 @@ impl LocalFolder {
             Err(error) if std::io::Error::kind(&error) == ErrorKind::NotFound => Ok(Vec::new()),
             listed => listed.map_err(ControlError::file("list", dir)),
         }
-    }
-
-    fn path_of(&self, file: &Path) -> PathBuf {
-        self.dir().join(file)
     }
 }
 

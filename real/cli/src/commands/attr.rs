@@ -164,7 +164,7 @@ pub struct List {
 }
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
-    let waiting = Trying::default();
+    let waiting = Trying { timeout: Duration::from_secs(30) };
     let (trying, object, attribute) = match &command {
         Command::Get { attribute, trying, .. }
         | Command::Set { attribute, trying, .. }

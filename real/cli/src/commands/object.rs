@@ -120,12 +120,6 @@ pub struct Trying {
     pub timeout: Duration,
 }
 
-impl Default for Trying {
-    fn default() -> Trying {
-        Trying { timeout: Duration::from_secs(30) }
-    }
-}
-
 #[derive(clap::Args)]
 struct List {
     /// The device, such as 2

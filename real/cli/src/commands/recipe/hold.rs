@@ -1,7 +1,7 @@
 //! `braid recipe lock`, `counter` and `leader`: run a command while a lock, a turn or the lead is held. This program starts itself by hidden
 //! commands: as the supervisor of a command, and to become that command.
 
-use super::{In, OnObject, attribute_of_user, id, lease, own_name};
+use super::{In, OnObject, attribute_of_user, lease, own_name};
 use crate::report;
 use braid_admin::Failure;
 use braid_admin::held::HeldOutcome;
@@ -129,14 +129,14 @@ impl OnObject for Lock {
         match self {
             Lock::Run { shared, waiting, run } => {
                 let options = LockOptions { lease: run.lease, patience: waiting.patience, ..LockOptions::default() };
-                let lock = lock::Lock::new(id(object), run.structure.attribute, options);
+                let lock = lock::Lock::new(object.id(), run.structure.attribute, options);
                 let name = run.name();
                 let acquire = if *shared { lock.share(name.as_str()) } else { lock.acquire(name.as_str()) };
                 let grant = object.space().run(acquire).await?.map_err(of_lock)?;
                 run.hold(object, ActiveHold::Lock(grant)).await
             }
             Lock::Show(structure) => {
-                let lock = lock::Lock::new(id(object), structure.attribute, LockOptions::default());
+                let lock = lock::Lock::new(object.id(), structure.attribute, LockOptions::default());
                 let status = object.space().run(lock.status()).await?.map_err(of_lock)?;
                 let mode = match status.mode {
                     None => "free",
@@ -167,7 +167,7 @@ impl OnObject for Counter {
     async fn execute(&self, object: &Object, _as_json: bool) -> Result<ExitCode, Failure> {
         let Counter::Run { waiting, run } = self;
         let options = CounterOptions { lease: run.lease, patience: waiting.patience, ..CounterOptions::default() };
-        let counter = DeliveryCounter::new(id(object), run.structure.attribute, options);
+        let counter = DeliveryCounter::new(object.id(), run.structure.attribute, options);
         let turn = object.space().run(counter.enter(run.name().as_str())).await?.map_err(of_counter)?;
         run.hold(object, ActiveHold::Turn(turn)).await
     }
@@ -186,13 +186,13 @@ impl OnObject for Leader {
             Leader::Run { patience, run } => {
                 let patience = patience.unwrap_or(Duration::MAX);
                 let options = FailOverOptions { lease: run.lease, patience, ..FailOverOptions::default() };
-                let fail_over = FailOver::new(id(object), run.structure.attribute, options);
+                let fail_over = FailOver::new(object.id(), run.structure.attribute, options);
                 let campaign = fail_over.campaign(run.name().as_str());
                 let leadership = object.space().run(campaign).await?.map_err(of_lead)?;
                 run.hold(object, ActiveHold::Lead(leadership)).await
             }
             Leader::Show(structure) => {
-                let fail_over = FailOver::new(id(object), structure.attribute, FailOverOptions::default());
+                let fail_over = FailOver::new(object.id(), structure.attribute, FailOverOptions::default());
                 let status = object.space().run(fail_over.leader()).await?.map_err(of_lead)?;
                 let leader = status.leader.map(|(name, progress)| (name.to_string(), progress));
                 let (name, progress) = leader.clone().unzip();

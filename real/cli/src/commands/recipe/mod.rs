@@ -124,10 +124,6 @@ fn bytes(written: &Written) -> Result<Bytes, Failure> {
     Ok(written.value()?.into_bytes())
 }
 
-fn id(object: &Object) -> braid_base::ObjectId {
-    braid_base::ObjectId(object.number())
-}
-
 /// The default name of a holder: this process on this machine.
 fn own_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `braid recipe list`, `queue`, `directory` and `fence`: structures that many processes change, from a shell.
 
 use super::hold::{ITSELF, status_of_signal};
-use super::{In, OnObject, attribute_of_user, bytes, id, lease};
+use super::{In, OnObject, attribute_of_user, bytes, lease};
 use crate::report;
 use crate::values::{Written, text, to_json};
 use braid_admin::held::consumer::{Consumed, Consumer};
@@ -60,7 +60,7 @@ impl OnObject for ListCommand {
     }
 
     async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
-        let (space, list) = (object.space(), List::new(id(object)));
+        let (space, list) = (object.space(), List::new(object.id()));
         match self {
             ListCommand::Insert { item, in_order, behind, .. } => {
                 let place = match behind {
@@ -152,7 +152,7 @@ impl OnObject for QueueCommand {
     async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
             QueueCommand::Put { item, .. } => {
-                let queue = Queue::new(id(object), Duration::ZERO);
+                let queue = Queue::new(object.id(), Duration::ZERO);
                 let item = object.space().run(queue.put(bytes(item)?)).await?.map_err(failure)?.0;
                 report::done(as_json, json!({"item": item}), || format!("{item}\n"))
             }
@@ -169,7 +169,7 @@ impl Work {
     async fn work(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         let Work { lease, items, patience, ref command, .. } = *self;
         let command = HeldCommand { words: command, itself: ITSELF };
-        let consumer = Consumer { queue: Queue::new(id(object), lease), items, patience, command };
+        let consumer = Consumer { queue: Queue::new(object.id(), lease), items, patience, command };
         let mut signals = Signals::catch()?;
         let Consumed { finished, returned, lost, asked } =
             consumer.work(object, &mut async || signals.which().await).await?;
@@ -236,7 +236,7 @@ impl OnObject for DirectoryCommand {
     }
 
     async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
-        let (space, directory) = (object.space(), Directory::new(id(object)));
+        let (space, directory) = (object.space(), Directory::new(object.id()));
         let absent = |name: &str| Failure::unreachable("no-such-name", format!("there is no name '{name}'"));
         match self {
             DirectoryCommand::Insert { name, target, .. } => {
@@ -317,7 +317,7 @@ impl OnObject for FenceCommand {
 
     async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         let FenceCommand::Raise { attribute, token, .. } = self;
-        let fence = Fence { object: id(object), name: *attribute, token: *token };
+        let fence = Fence { object: object.id(), name: *attribute, token: *token };
         object.space().run(fence.raise()).await?.map_err(|error| match error {
             RaiseError::RequestFailure(inner) => failure(inner),
             RaiseError::TooLate { .. } => {

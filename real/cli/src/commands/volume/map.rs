@@ -88,7 +88,8 @@ fn table_of(map: &WriteMap) -> String {
     let header = ["stripe".to_string(), "method".to_string()].into_iter().chain(map.devices.iter().map(title));
     let mut lines: Vec<Vec<String>> = vec![header.collect()];
     for band in &map.bands {
-        let left = [vec![band.stripe.to_string()], vec![method_name(band.method).to_string(), rows_of(band)]];
+        let (method, rows) = (method_name(band.method).to_string(), format!("rows {}", range(band.rows)));
+        let left = [vec![band.stripe.to_string()], vec![method, rows]];
         let columns: Vec<Vec<String>> = left.into_iter().chain(band.cells.iter().map(cell_lines)).collect();
         let height = columns.iter().map(Vec::len).max().unwrap_or(0);
         lines.push(Vec::new());
@@ -104,10 +105,6 @@ fn title(device: &MapDevice) -> String {
         None | Some(ReportedState::In) => format!("device {}", device.id.0),
         Some(state) => format!("device {} ({})", device.id.0, state.name()),
     }
-}
-
-fn rows_of(band: &MapBand) -> String {
-    format!("rows {}", range(band.rows))
 }
 
 /// What a device does, a step on each line, after the first three parts of the paper's tuple and the type of the block.
