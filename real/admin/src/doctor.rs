@@ -146,13 +146,8 @@ impl Diagnosis {
             not_checked: checks.iter().map(|check| check.not_checked.len()).sum(),
         };
         let look = examination.look;
-        Diagnosis {
-            schema: 2,
-            dir: look.control.local().absolute(),
-            array: look.description.array.to_string(),
-            summary,
-            checks,
-        }
+        let (dir, array) = (look.control.local().absolute(), look.description.array.to_string());
+        Diagnosis { schema: 2, dir, array, summary, checks }
     }
 
     /// All findings, the most severe first.

@@ -48,12 +48,8 @@ pub struct DeviceFacts {
 impl DeviceFacts {
     fn testimony(&self) -> Option<DeviceTestimony> {
         let facts = self.facts.as_ref().ok()?;
-        Some(DeviceTestimony {
-            device: self.id,
-            disk: facts.superblock.disk,
-            membership: facts.view.membership.clone(),
-            level: facts.superblock.level,
-        })
+        let (disk, level) = (facts.superblock.disk, facts.superblock.level);
+        Some(DeviceTestimony { device: self.id, disk, membership: facts.view.membership.clone(), level })
     }
 
     /// The epoch of the disk; none if it could not be read.

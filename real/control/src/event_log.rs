@@ -125,17 +125,8 @@ impl Event {
     fn at(unix_millis: u64, kind: EventKind, text: impl Into<String>) -> Event {
         let (schema, time) = (crate::file::SCHEMA, universal_time(unix_millis));
         let text = text.into().chars().take(TEXT_MAX).collect();
-        Event {
-            schema,
-            time,
-            unix_millis,
-            kind,
-            device: None,
-            volume: None,
-            process: None,
-            text,
-            figures: BTreeMap::new(),
-        }
+        let (device, volume, process, figures) = (None, None, None, BTreeMap::new());
+        Event { schema, time, unix_millis, kind, device, volume, process, text, figures }
     }
 
     pub fn of_device(self, device: u16) -> Event {

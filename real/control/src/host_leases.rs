@@ -131,20 +131,12 @@ impl LeaseFiles<'_> {
         let ReadLeases { table, mut holders } = self.read_leases(Generation(0))?;
         let entry = |(generation, lease): (Generation, &leases::Lease<LeaseReport>)| {
             let Holder { pid, role } = holders.remove(&generation).expect("it was read with the lease");
-            let (live, silent) = (table.is_live(generation, now, length), table.silent(generation, now));
             let mut report = lease.heartbeat.report.clone();
             let process = Process::found_in(self.folder.dir(), pid, report.origin.take());
-            let is_of_original = process.is_of_original();
-            HostEntry {
-                generation,
-                process,
-                role,
-                live: live && !is_of_original,
-                is_over: lease.is_over,
-                is_renewed: lease.is_renewed,
-                silent,
-                report,
-            }
+            let live = table.is_live(generation, now, length) && !process.is_of_original();
+            let silent = table.silent(generation, now);
+            let (is_over, is_renewed) = (lease.is_over, lease.is_renewed);
+            HostEntry { generation, process, role, live, is_over, is_renewed, silent, report }
         };
         Ok(table.leases().map(entry).collect())
     }
