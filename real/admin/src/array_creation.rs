@@ -169,15 +169,14 @@ pub async fn open_or_create(control: &ControlPlane, asked: &CreateOptions) -> Re
         // If the creation failed, for want of space for example, it may be retried with other arguments: no data has been served.
         Ok(description) if !description.populated && !asked.differences(&description.creation).is_empty() => {
             let creation = asked.creation()?;
-            control
-                .update(|description| {
-                    description.devices = device_entries(&creation);
-                    description.creation = creation.clone();
-                    description.created = false;
-                    description.volumes.clear();
-                    Ok::<_, Failure>(())
-                })
-                .await?;
+            let replace = |description: &mut ArrayDescription| {
+                description.devices = device_entries(&creation);
+                description.creation = creation.clone();
+                description.created = false;
+                description.volumes.clear();
+                Ok::<_, Failure>(())
+            };
+            control.update(replace).await?;
             for entry in description.devices.iter().filter(|entry| entry.lies_in_folder()) {
                 // The files of the new creation are made again in any case.
                 let _ = std::fs::remove_file(entry.path(control.local().dir()));
@@ -207,15 +206,14 @@ pub async fn open_or_create(control: &ControlPlane, asked: &CreateOptions) -> Re
         let config = StoreConfig { array: description.array, device: DeviceId(entry.id), size: entry.size };
         disks.insert(entry.id, device_file::create(&entry.path(control.local().dir()), &config, true)?);
     }
-    control
-        .update(|description| {
-            for entry in &mut description.devices {
-                entry.disk = disks.get(&entry.id).copied();
-            }
-            description.created = true;
-            Ok::<_, Failure>(description.clone())
-        })
-        .await
+    let complete = |description: &mut ArrayDescription| {
+        for entry in &mut description.devices {
+            entry.disk = disks.get(&entry.id).copied();
+        }
+        description.created = true;
+        Ok::<_, Failure>(description.clone())
+    };
+    control.update(complete).await
 }
 
 fn refuse_differences(

@@ -250,17 +250,16 @@ fn gone(id: u16) -> Failure {
 /// Adds a disk that was created as a spare.
 pub async fn add_spare(session: &Session, disk: DiskEntry) -> Result<(), Failure> {
     let (name, blocks) = (disk.disk, room(disk.size)?);
-    session
-        .control()
-        .update(|description| {
-            if !description.spares.iter().any(|spare| spare.disk == name) {
-                description.spares.push(disk.clone());
-            }
-            Ok::<_, Failure>(())
-        })
-        .await?;
+    let add = |description: &mut ArrayDescription| {
+        if !description.spares.iter().any(|spare| spare.disk == name) {
+            description.spares.push(disk.clone());
+        }
+        Ok::<_, Failure>(())
+    };
+    session.control().update(add).await?;
     let asked = administer(session.client(), Administration::AddSpare { disk: name, blocks }).await;
-    if asked.as_ref().is_err_and(is_refused) {
+    // If the monitor refuses it, retrying is useless.
+    if matches!(asked, Err(HostError::AdminError(_))) {
         forget_spare(session.control(), name).await?;
     }
     Ok(asked?)
@@ -304,12 +303,11 @@ pub async fn fill(control: &ControlPlane, description: ArrayDescription) -> Resu
     if !filled(&mut description.clone()) {
         return Ok(description);
     }
-    control
-        .update(|description| {
-            filled(description);
-            Ok::<_, ControlError>(())
-        })
-        .await?;
+    let fill = |description: &mut ArrayDescription| {
+        filled(description);
+        Ok::<_, ControlError>(())
+    };
+    control.update(fill).await?;
     control.describe().await
 }
 
@@ -375,18 +373,12 @@ fn spares_to_settle(description: &ArrayDescription, report: &MonitorReport) -> R
     Ok(requests)
 }
 
-/// True if the monitor has refused the request, so that retrying is useless.
-fn is_refused(error: &HostError) -> bool {
-    matches!(error, HostError::AdminError(_))
-}
-
 async fn forget_spare(control: &ControlPlane, disk: DiskId) -> Result<(), Failure> {
-    control
-        .update(|description| {
-            description.spares.retain(|spare| spare.disk != disk);
-            Ok(())
-        })
-        .await
+    let forget = |description: &mut ArrayDescription| {
+        description.spares.retain(|spare| spare.disk != disk);
+        Ok(())
+    };
+    control.update(forget).await
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::shards::ShardChoice;
 use crate::volumes::{self, CHUNK_BLOCKS, DEGRADED, NO_ROOM, NewVolume};
 use braid_base::BLOCK_BYTES;
 use braid_base::units::format_size;
-use braid_control::{FileSystemState, VolumeEntry};
+use braid_control::{ArrayDescription, FileSystemState, VolumeEntry};
 use braid_session::Session;
 use std::time::{Duration, Instant};
 
@@ -56,13 +56,11 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
         let new = NewFileSystem { name: name.clone(), bytes: None, scheme: None, shards: ShardChoice::default() };
         file_systems::create(session, &new).await?;
     }
-    session
-        .control()
-        .update(|description| {
-            description.populated = true;
-            Ok(())
-        })
-        .await
+    let populate = |description: &mut ArrayDescription| {
+        description.populated = true;
+        Ok(())
+    };
+    session.control().update(populate).await
 }
 
 /// Creates a volume. While the array starts, a busy machine may delay the first leases of devices: they are waited for.

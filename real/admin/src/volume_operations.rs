@@ -22,7 +22,7 @@ use crate::volumes::{self, NewVolume};
 use crate::{array_creation, file_systems, operation_driver};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId};
-use braid_control::{ControlPlane, FileSystemEntry, HostEntry, Moment, VolumeEntry, WhenUnavailable};
+use braid_control::{ArrayDescription, ControlPlane, FileSystemEntry, HostEntry, Moment, VolumeEntry, WhenUnavailable};
 use braid_control_protocol::{Change, Timing, VolumeChange};
 use braid_layout::{Atomicity, SitePolicy, VolumeDescription};
 use braid_ordering::Ordering;
@@ -112,14 +112,13 @@ impl Array {
             let message = format!("{name} is an attribute volume: each request has a time-out of its own");
             return Err(Failure::usage("is-an-attribute-volume", message));
         }
-        self.control()
-            .update(|description| {
-                let entry = volumes::changeable(description, name)?;
-                let before = entry.unavailable();
-                entry.unavailable = Some(to).filter(|to| *to != WhenUnavailable::DEFAULT);
-                Ok(before)
-            })
-            .await
+        let set = |description: &mut ArrayDescription| {
+            let entry = volumes::changeable(description, name)?;
+            let before = entry.unavailable();
+            entry.unavailable = Some(to).filter(|to| *to != WhenUnavailable::DEFAULT);
+            Ok(before)
+        };
+        self.control().update(set).await
     }
 
     /// Changes a volume's ordering while hosts use it; they pause for about a second. `progress` is called with each step, in words. If
@@ -175,13 +174,12 @@ impl Array {
 
 /// Records the site in the description of the array. Returns the revision with it.
 async fn record(control: &ControlPlane, name: &str, to: SitePolicy) -> Result<u64, Failure> {
-    control
-        .update(|description| {
-            let revision = description.revision + 1;
-            volumes::changeable(description, name)?.parity_site = to.name().to_string();
-            Ok(revision)
-        })
-        .await
+    let set = |description: &mut ArrayDescription| {
+        let revision = description.revision + 1;
+        volumes::changeable(description, name)?.parity_site = to.name().to_string();
+        Ok(revision)
+    };
+    control.update(set).await
 }
 
 /// Waits until all hosts with leases have applied a revision of the description. Returns those that have not.

@@ -251,10 +251,8 @@ mod tests {
 
     #[test]
     fn sequential_operations_follow_one_another_and_begin_again() {
-        let offsets: Vec<u64> = course(Pattern::Sequential, 100, 300 << 10, 300 << 10)
-            .take(5)
-            .map(|operation| operation.offset >> 10)
-            .collect();
+        let operations = course(Pattern::Sequential, 100, 300 << 10, 300 << 10).take(5);
+        let offsets: Vec<u64> = operations.map(|operation| operation.offset >> 10).collect();
         assert_eq!(offsets, [0, 300, 600, 0, 300]);
     }
 

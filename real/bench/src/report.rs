@@ -1,7 +1,7 @@
 //! The report: a table for display, and all metrics for programs.
 
 use super::figures::{Figures, METRICS};
-use super::series::{Comparison, Series};
+use super::series::{Comparison, Run, Series};
 use super::settings::{Settings, name_of};
 use crate::prelude::*;
 use braid_benchkit::statistics::VALUES_MIN;
@@ -34,10 +34,9 @@ impl Report {
     /// The results for programs.
     pub fn json(&self) -> Value {
         let series = self.series.iter().map(|series| {
-            let runs = series
-                .runs
-                .iter()
-                .map(|run| json!({"side": SIDES[run.side], "pair": run.round, "figures": run.figures.to_json()}));
+            let run = |run: &Run<Figures>| {
+                json!({"side": SIDES[run.side], "pair": run.round, "figures": run.figures.to_json()})
+            };
             let summary = METRICS.iter().enumerate().filter_map(|(metric, described)| {
                 let Comparison { own, other, ratio } = series.compare(1, 0, |figures| figures.value(metric))?;
                 let (median, interval, pairs) = (ratio.median, ratio.interval, ratio.rounds);
@@ -48,7 +47,7 @@ impl Report {
                 SIDES.iter().zip(&series.sides).map(|(side, settings)| (side.to_string(), settings.to_json()));
             json!({
                 "settings": settings.collect::<serde_json::Map<_, _>>(),
-                "runs": runs.collect::<Vec<_>>(),
+                "runs": series.runs.iter().map(run).collect::<Vec<_>>(),
                 "summary": self.versus.as_ref().map(|_| summary.collect::<serde_json::Map<_, _>>()),
             })
         });

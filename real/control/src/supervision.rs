@@ -60,13 +60,8 @@ impl LocalFolder {
     pub fn original(&self) -> Option<Original> {
         let supervisor = self.published_run().map(|run| Process::found_in(self.dir(), run.supervisor, run.origin));
         let monitor = self.copied_monitor();
-        let hosts = self
-            .leases()
-            .hosts(&Moment::now(), Duration::ZERO)
-            .unwrap_or_default()
-            .into_iter()
-            .map(|host| host.process);
-        let named = supervisor.into_iter().chain(monitor).chain(hosts);
+        let hosts = self.leases().hosts(&Moment::now(), Duration::ZERO).unwrap_or_default();
+        let named = supervisor.into_iter().chain(monitor).chain(hosts.into_iter().map(|host| host.process));
         let running = named.filter_map(|process| process.in_original()).map(|(process, dir)| Original { process, dir });
         running.min_by_key(|original| original.dir.is_none())
     }

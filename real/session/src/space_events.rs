@@ -28,10 +28,8 @@ impl SpaceReporter {
     pub fn take(&mut self, refused: impl IntoIterator<Item = (Full, u64)>, now: Instant) -> Vec<(Full, u64)> {
         let mut diff = Vec::new();
         for (full, count) in refused {
-            let (before, waits) = self
-                .told
-                .get(&full)
-                .map_or((0, false), |(count, told)| (*count, now.duration_since(*told) < TELL_EVERY));
+            let told = self.told.get(&full);
+            let (before, waits) = told.map_or((0, false), |(count, at)| (*count, now.duration_since(*at) < TELL_EVERY));
             if count > before && !waits {
                 diff.push((full, count - before));
                 self.told.insert(full, (count, now));

@@ -147,11 +147,9 @@ impl<'a> Array<'a> {
 
 fn device_processes(status: &Value) -> Result<BTreeSet<u32>> {
     let devices = status["devices"].as_array().context("`braid status` lists no devices")?;
-    devices
-        .iter()
-        .map(|device| {
-            let pid = device["pid"].as_u64().with_context(|| format!("a device is down: {device}"))?;
-            Ok(u32::try_from(pid)?)
-        })
-        .collect()
+    let process = |device: &Value| {
+        let pid = device["pid"].as_u64().with_context(|| format!("a device is down: {device}"))?;
+        Ok(u32::try_from(pid)?)
+    };
+    devices.iter().map(process).collect()
 }

@@ -7,7 +7,7 @@ use crate::file_systems::latest_server;
 use crate::snapshot::ArraySnapshot;
 use crate::state_from_devices::obstacles;
 use braid_base::{DeviceId, FileSystemId, LockServerId};
-use braid_control::{Event, EventKind, HostEntry, LockHolder, LooseMode, Original, RunningDaemon};
+use braid_control::{DeviceEntry, Event, EventKind, HostEntry, LockHolder, LooseMode, Original, RunningDaemon};
 use braid_fuse::MountPoint;
 use braid_shell::Address;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,6 +84,7 @@ impl<'a> Examination<'a> {
     /// Examines the array. Reads the array's folder and the processes of this machine.
     pub fn of(look: &'a ArraySnapshot) -> Examination<'a> {
         let processes = processes(look);
+        let fault = |entry: &DeviceEntry| Some((DeviceId(entry.id), device_files::fault_of(look, entry)?));
         let folder = look.control.local();
         let loose = folder.loose_modes().map_err(|error| error.to_string());
         Examination {
@@ -96,12 +97,7 @@ impl<'a> Examination<'a> {
             crashes: lately(look, EventKind::DaemonCrashed),
             refused_for_space: lately(look, EventKind::SpaceRefused).unwrap_or_default(),
             obstacles: if look.running.is_some() { Vec::new() } else { obstacles(folder, &look.description) },
-            device_files: look
-                .description
-                .devices
-                .iter()
-                .filter_map(|entry| Some((DeviceId(entry.id), device_files::fault_of(look, entry)?)))
-                .collect(),
+            device_files: look.description.devices.iter().filter_map(fault).collect(),
             missing_sockets: missing_sockets(look),
             dead_mounts: dead_mounts(look),
         }

@@ -4,7 +4,7 @@ use super::{LOOK_PAUSE, NO_ROOM, degraded, lock_servers_serve};
 use crate::device_lifecycle::{self, ACT_WAIT};
 use crate::failure::{Failure, OUTCOME_UNKNOWN};
 use braid_base::{DeviceId, DiskId, Generation, MemberState};
-use braid_control::{ControlError, ControlPlane, HostEntry, Moment, ReportedState};
+use braid_control::{ArrayDescription, ControlError, ControlPlane, HostEntry, Moment, ReportedState};
 use braid_control_protocol::{Answer, Command, Fence, HostLease, Question, Version};
 use braid_description::{Refusal, Subject};
 use braid_host_leases::LeaseJudge;
@@ -192,14 +192,11 @@ impl Questions {
 
     /// Has the description replaced by what a command makes of it.
     async fn replace(&self, command: Command) -> Result<Answered, Failure> {
-        let applied = self
-            .control
-            .replace_description(|description| {
-                let applied = description.apply(&self.subject, command.clone()).map_err(Unapplied::Refused)?;
-                Ok((applied.answer, applied.next.map(|next| *next)))
-            })
-            .await;
-        match applied {
+        let apply = |description: &ArrayDescription| {
+            let applied = description.apply(&self.subject, command.clone()).map_err(Unapplied::Refused)?;
+            Ok((applied.answer, applied.next.map(|next| *next)))
+        };
+        match self.control.replace_description(apply).await {
             Ok(answer) => Ok((answer, None)),
             // The new file has its name; whether that survives a loss of power is unknown.
             Err(Unapplied::Control(error)) => match &error {

@@ -182,10 +182,8 @@ impl Arguments {
             1 => format!("1 device{more}"),
             count => format!("{count} devices{more}"),
         };
-        let mut lines: Vec<(String, Option<(Habit, u16)>)> = devices
-            .iter()
-            .map(|count| (named(*count, ""), Some((habit(LockOwner::Devices, Unlock::Apart), *count))))
-            .collect();
+        let apart = |count: &u16| (named(*count, ""), Some((habit(LockOwner::Devices, Unlock::Apart), *count)));
+        let mut lines: Vec<(String, Option<(Habit, u16)>)> = devices.iter().map(apart).collect();
         let few = devices[0];
         lines.push((named(few, " with one-trip unlock"), Some((habit(LockOwner::Devices, Unlock::WithWrite), few))));
         lines.push((named(few, " with one request"), Some((habit(LockOwner::Devices, Unlock::OneRequest), few))));

@@ -109,11 +109,9 @@ fn text(one: &Scrubbed) -> String {
     let from = if one.from > 0 { format!(", from stripe {} on", one.from) } else { String::new() };
     let mut text = format!("{name}: {} read in {took} ({rate}/s){from}: ", format_size(bytes));
     text += &format!("{}\n", one.words());
+    let line = |range: &ByteRange| format!("  bytes {} to {}\n", range.offset, range.offset + range.length - 1);
     let ranges = |ranges: &[ByteRange]| {
-        let named = ranges
-            .iter()
-            .take(NAMED)
-            .map(|range| format!("  bytes {} to {}\n", range.offset, range.offset + range.length - 1));
+        let named = ranges.iter().take(NAMED).map(line);
         let more = ranges.len().saturating_sub(NAMED);
         named.collect::<String>() + &if more > 0 { format!("  and {more} more\n") } else { String::new() }
     };
