@@ -3,7 +3,7 @@
 use crate::prelude::*;
 use braid_admin::array_creation;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
-use braid_base::units::{format_size, parse_size};
+use braid_base::units::format_size;
 use braid_ordering::Atomicity;
 use std::str::FromStr;
 
@@ -278,10 +278,6 @@ fn parsed<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
 
 fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("'{text}' is not a number that fits"))
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    parse_size(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
