@@ -96,6 +96,8 @@ pub enum Role {
     Copy,
 }
 
+braid_base::names!(Role { Data => "data", Parity => "parity", Copy => "copy" });
+
 /// Who is sent something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {

@@ -191,6 +191,8 @@ pub enum ReportedState {
     Out,
 }
 
+braid_base::names!(ReportedState { In => "in", Unavailable => "unavailable", Returning => "returning", Out => "out" });
+
 /// The last report of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorEntry {
@@ -258,18 +260,6 @@ impl DeviceReport {
             epoch => format!("its disk is older than the array's record of it: it has epoch {epoch}"),
         };
         Some(format!("{what}; bring back the right disk"))
-    }
-}
-
-impl ReportedState {
-    /// The name of the state, for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            ReportedState::In => "in",
-            ReportedState::Unavailable => "unavailable",
-            ReportedState::Returning => "returning",
-            ReportedState::Out => "out",
-        }
     }
 }
 

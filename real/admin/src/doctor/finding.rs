@@ -16,16 +16,7 @@ pub enum Severity {
     Error,
 }
 
-impl Severity {
-    /// The name, for programs and people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Severity::Note => "note",
-            Severity::Warning => "warning",
-            Severity::Error => "error",
-        }
-    }
-}
+braid_base::names!(Severity { Note => "note", Warning => "warning", Error => "error" });
 
 /// The part of the array that a finding concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]

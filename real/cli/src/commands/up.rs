@@ -274,11 +274,8 @@ fn lock_acquisition() -> impl TypedValueParser<Value = Acquisition> {
         };
         PossibleValue::new(how.name()).help(help)
     };
-    let is_called = |name: &str, how: &Acquisition| how.name() == name;
-    PossibleValuesParser::new(Acquisition::ALL.map(value)).map(move |name| {
-        let how = Acquisition::ALL.into_iter().find(|how| is_called(&name, how));
-        how.expect("only these names are possible")
-    })
+    PossibleValuesParser::new(Acquisition::ALL.map(value))
+        .map(|name| Acquisition::from_name(&name).expect("only these names are possible"))
 }
 
 /// Parses a lease; its limits are checked when the array is created.

@@ -116,7 +116,7 @@ fn cell_lines(cell: &Cell) -> Vec<String> {
     let blocks = |blocks: Option<BlockRange>| blocks.map_or("-".to_string(), range);
     let to = cell.sends.map_or("-".to_string(), |(_, to)| receiver_name(to));
     let tuple = format!("{},{},{to}", blocks(cell.volume_blocks), blocks(cell.device_blocks));
-    let mut lines = vec![tuple, role_name(role).to_string()];
+    let mut lines = vec![tuple, role.to_string()];
     let (all, read) = (cell.device_blocks.map_or(0, |blocks| blocks.count), count(&cell.reads));
     match read {
         0 => {}
@@ -167,14 +167,6 @@ fn method_name(method: Method) -> &'static str {
         Method::Full => "full",
         Method::Large => "large",
         Method::Small => "small",
-    }
-}
-
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Data => "data",
-        Role::Parity => "parity",
-        Role::Copy => "copy",
     }
 }
 
@@ -232,7 +224,7 @@ fn json_of_cell(device: &MapDevice, cell: &Cell) -> Value {
     let reads = |range: &BlockRange| json!({"first_block": range.start, "blocks": range.count});
     json!({
         "device": device.id.0,
-        "role": cell.role.map(role_name),
+        "role": cell.role.map(Role::name),
         "used": !cell.is_unused(),
         "volume_block": cell.volume_blocks.map(|blocks| blocks.start),
         "device_block": cell.device_blocks.map(|blocks| blocks.start),
