@@ -13,23 +13,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Why the file system of an array's folder refuses changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Possibly after an error of its disk.
+    #[error("the file system of the array's folder is read-only")]
     ReadOnly,
     /// It has no free blocks. What is needed in the folder finds reserved space.
+    #[error("the file system of the array's folder has no space left")]
     NoSpace,
+    #[error("the file system of the array's folder has no inodes left")]
     NoInodes,
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Refusal::ReadOnly => "the file system of the array's folder is read-only",
-            Refusal::NoSpace => "the file system of the array's folder has no space left",
-            Refusal::NoInodes => "the file system of the array's folder has no inodes left",
-        })
-    }
 }
 
 /// An array's folder. It is cheap to open and to clone. Nothing is cached in memory, so that every call sees changes made by other
