@@ -54,19 +54,11 @@ pub enum Subject {
     Loopback,
 }
 
-impl Subject {
-    /// The name in tables and in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Subject::Braid => "braid",
-            Subject::Node => "braid --nodes 1",
-            Subject::Raw => "raw",
-            Subject::RawSynced => "raw O_DSYNC",
-            Subject::Qemu => "qemu-nbd",
-            Subject::Loopback => "loopback TCP",
-        }
-    }
-}
+// The names in tables and in JSON.
+braid_base::names!(Subject {
+    Braid => "braid", Node => "braid --nodes 1", Raw => "raw", RawSynced => "raw O_DSYNC", Qemu => "qemu-nbd",
+    Loopback => "loopback TCP"
+});
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
