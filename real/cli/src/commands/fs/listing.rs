@@ -146,7 +146,7 @@ pub async fn space(Space { name, .. }: &Space, mounts: &mut Mounts<'_>, as_json:
 
 impl Shown {
     fn json(&self) -> Value {
-        let mut json = self.metadata.as_ref().map_or_else(|| json!({"type": type_name(self.kind)}), attributes);
+        let mut json = self.metadata.as_ref().map_or_else(|| json!({"type": type_of(self.kind).0}), attributes);
         put_name(&mut json, "name", self.name.as_bytes());
         if let Some(target) = &self.leads_to {
             put_name(&mut json, "target", target.as_os_str().as_bytes());
@@ -172,7 +172,7 @@ impl Shown {
 
 fn attributes(metadata: &Metadata) -> Value {
     json!({
-        "type": type_name(metadata.file_type()),
+        "type": type_of(metadata.file_type()).0,
         "inode": metadata.inode(),
         "mode": format!("{:04o}", metadata.mode()),
         "links": metadata.links(),
@@ -188,7 +188,7 @@ fn attributes(metadata: &Metadata) -> Value {
 
 fn describe(target: &Target, metadata: &Metadata) -> String {
     let rows = [
-        ("type", type_name(metadata.file_type()).to_string()),
+        ("type", type_of(metadata.file_type()).0.to_string()),
         ("inode", metadata.inode().to_string()),
         ("mode", format!("{:04o} {}", metadata.mode(), permissions(metadata))),
         ("owner", format!("{}:{}", metadata.uid(), metadata.gid())),
@@ -202,31 +202,23 @@ fn describe(target: &Target, metadata: &Metadata) -> String {
     format!("{target}\n{}", table(&rows))
 }
 
-fn type_name(kind: FileType) -> &'static str {
+/// The name of a type for programs, and its letter as `ls` writes it.
+fn type_of(kind: FileType) -> (&'static str, char) {
     match kind {
-        FileType::Regular => "file",
-        FileType::Directory => "directory",
-        FileType::SymbolicLink => "link",
-        FileType::Special(SpecialType::Fifo) => "fifo",
-        FileType::Special(SpecialType::Socket) => "socket",
-        FileType::Special(SpecialType::CharacterDevice) => "character-device",
-        FileType::Special(SpecialType::BlockDevice) => "block-device",
+        FileType::Regular => ("file", '-'),
+        FileType::Directory => ("directory", 'd'),
+        FileType::SymbolicLink => ("link", 'l'),
+        FileType::Special(SpecialType::Fifo) => ("fifo", 'p'),
+        FileType::Special(SpecialType::Socket) => ("socket", 's'),
+        FileType::Special(SpecialType::CharacterDevice) => ("character-device", 'c'),
+        FileType::Special(SpecialType::BlockDevice) => ("block-device", 'b'),
     }
 }
 
 /// Type and permission bits, as `ls` writes them.
 fn permissions(metadata: &Metadata) -> String {
-    let kind = match metadata.file_type() {
-        FileType::Regular => '-',
-        FileType::Directory => 'd',
-        FileType::SymbolicLink => 'l',
-        FileType::Special(SpecialType::Fifo) => 'p',
-        FileType::Special(SpecialType::Socket) => 's',
-        FileType::Special(SpecialType::CharacterDevice) => 'c',
-        FileType::Special(SpecialType::BlockDevice) => 'b',
-    };
     let bits = (0..9).map(|bit| if metadata.mode() >> (8 - bit) & 1 == 1 { ['r', 'w', 'x'][bit % 3] } else { '-' });
-    std::iter::once(kind).chain(bits).collect()
+    std::iter::once(type_of(metadata.file_type()).1).chain(bits).collect()
 }
 
 fn time(time: SystemTime) -> String {
