@@ -401,7 +401,12 @@ mod tests {
         assert_eq!((devices[1], devices[5]), (("m2", "m2.lan:7411"), ("m3", "m3.lan:7415")));
         let of = |live: &[&str], number| {
             let machines = live.iter().map(|name| name.to_string()).collect();
-            let live = Live { machines, served_elsewhere: BTreeSet::new(), all: file.machines.clone() };
+            let live = Live {
+                machines,
+                served_elsewhere: BTreeSet::new(),
+                locks_elsewhere: BTreeSet::new(),
+                all: file.machines.clone(),
+            };
             let on = |name: &&String| {
                 ClusterFile { machine: name.to_string(), ..file.clone() }.deals_here(number, Some(&live))
             };
