@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Only list the checks
     #[arg(long)]
     list: bool,
-    /// Repeat what may depend on chance, and let each state last: takes hours
+    /// Make a hundred cuts, and let each state last: takes hours
     #[arg(long)]
     long: bool,
     /// The numbers of checks, or their names
