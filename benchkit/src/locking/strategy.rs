@@ -36,6 +36,18 @@ pub enum Strategy {
     BinaryExponential,
 }
 
+// In the order of the benchmark.
+braid_base::names!(Strategy {
+    Uncontended => "uncontended",
+    BusyWait => "busy-wait",
+    LinearBackOff => "linear-back-off",
+    SpeculativeIdle => "speculative-idle",
+    QueueBack => "queue-back",
+    FixedSpin => "fixed-spin",
+    ExponentialWait => "exponential-wait",
+    BinaryExponential => "binary-exponential"
+});
+
 /// The number of refusals after which waits grow no more.
 const DOUBLINGS_MAX: u32 = 5;
 
@@ -61,32 +73,6 @@ impl Expected {
 }
 
 impl Strategy {
-    /// All strategies, in the order of the benchmark.
-    pub const ALL: [Strategy; 8] = [
-        Strategy::Uncontended,
-        Strategy::BusyWait,
-        Strategy::LinearBackOff,
-        Strategy::SpeculativeIdle,
-        Strategy::QueueBack,
-        Strategy::FixedSpin,
-        Strategy::ExponentialWait,
-        Strategy::BinaryExponential,
-    ];
-
-    /// The name in parameters, tables and plots.
-    pub fn name(self) -> &'static str {
-        match self {
-            Strategy::Uncontended => "uncontended",
-            Strategy::BusyWait => "busy-wait",
-            Strategy::LinearBackOff => "linear-back-off",
-            Strategy::SpeculativeIdle => "speculative-idle",
-            Strategy::QueueBack => "queue-back",
-            Strategy::FixedSpin => "fixed-spin",
-            Strategy::ExponentialWait => "exponential-wait",
-            Strategy::BinaryExponential => "binary-exponential",
-        }
-    }
-
     pub fn counting(self) -> Counting {
         match self {
             Strategy::SpeculativeIdle | Strategy::QueueBack => Counting::EachTime,

@@ -63,16 +63,7 @@ pub enum FileSystemState {
     Deleting,
 }
 
-impl FileSystemState {
-    /// The name of the state, for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            FileSystemState::Creating => "creating",
-            FileSystemState::Ready => "ready",
-            FileSystemState::Deleting => "deleting",
-        }
-    }
-}
+braid_base::names!(FileSystemState { Creating => "creating", Ready => "ready", Deleting => "deleting" });
 
 impl FileSystemEntry {
     /// A file system that is to be created. It gets its numbers when it is entered.

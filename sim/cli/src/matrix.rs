@@ -203,8 +203,7 @@ impl Page<'_> {
 
 /// Parses a pair of writes.
 fn pair(text: &str) -> Result<(Shape, Shape), String> {
-    let shape = |name: &str| Shape::ALL.into_iter().find(|shape| shape.name() == name);
-    text.split_once('+').and_then(|(a, b)| Some((shape(a)?, shape(b)?))).ok_or_else(|| {
+    text.split_once('+').and_then(|(a, b)| Some((Shape::from_name(a)?, Shape::from_name(b)?))).ok_or_else(|| {
         format!("'{text}' is not a pair of writes; join two of {} by +", Shape::ALL.map(Shape::name).join(", "))
     })
 }

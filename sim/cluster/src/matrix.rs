@@ -49,21 +49,16 @@ pub enum Shape {
     Object,
 }
 
+braid_base::names!(Shape {
+    Part => "part",
+    Small => "small",
+    Large => "large",
+    Full => "full",
+    Across => "across",
+    Object => "object"
+});
+
 impl Shape {
-    pub const ALL: [Shape; 6] = [Shape::Part, Shape::Small, Shape::Large, Shape::Full, Shape::Across, Shape::Object];
-
-    /// The name in tables and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Shape::Part => "part",
-            Shape::Small => "small",
-            Shape::Large => "large",
-            Shape::Full => "full",
-            Shape::Across => "across",
-            Shape::Object => "object",
-        }
-    }
-
     /// The write; `None` for an object request, which concerns no blocks.
     fn operation(self, layout: &Layout) -> Option<ClientOperation> {
         let unit = layout.unit_blocks() * BLOCK_BYTES as u64;

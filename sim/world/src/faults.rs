@@ -26,16 +26,7 @@ macro_rules! kinds {
             $($(#[doc = $doc])* $kind,)*
         }
 
-        impl FaultKind {
-            pub const ALL: &[FaultKind] = &[$(FaultKind::$kind,)*];
-
-            /// The name of the kind on the command line.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(FaultKind::$kind => $name,)*
-                }
-            }
-        }
+        braid_base::names!(FaultKind { $($kind => $name),* });
     };
 }
 
