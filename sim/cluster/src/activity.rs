@@ -4,13 +4,16 @@
 
 use crate::activity_choices::{Activities, Choice};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
-use crate::options::{Choices, Options};
+use crate::options::Choices;
 use crate::prelude::*;
-use crate::report::Report;
-use crate::swarm::Run;
 use std::any::Any;
 use std::fmt::Debug;
 use std::rc::Rc;
+
+// What the functions of activities are given.
+pub(crate) use crate::options::Options;
+pub(crate) use crate::report::Report;
+pub(crate) use crate::swarm::Run;
 
 /// What an activity does, and when. A run has its own copy of each activity that its options name.
 pub(crate) trait Activity: Any + Debug + Copied {

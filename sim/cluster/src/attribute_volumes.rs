@@ -1,14 +1,11 @@
 //! Clients that use an attribute volume.
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options, Report, Run};
 use crate::cluster::{Cluster, HostSlot, PendingOperation};
 use crate::object_requests;
 use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
 use crate::object_workload::{ObjectOptions, ObjectWorkload};
-use crate::options::Options;
 use crate::prelude::*;
-use crate::report::Report;
-use crate::swarm::Run;
 use braid_check::{Objects, count_outcomes};
 use braid_objects::Key;
 use braid_objects::bucket::BUCKET_BLOCKS;

@@ -2,12 +2,11 @@
 //! lose more than its redundancy covers. Then reads must report the loss and never return other content, the rest must heal, and
 //! writes must restore the lost blocks.
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options};
 use crate::at_rest::outcome_at_rest;
 use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, failed, state_of};
 use crate::damage_places::{self, Row};
-use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::{FOR_EVER, Run};
 use braid_wire::Failure;

@@ -1,8 +1,7 @@
 //! Properties of disks that some runs have: physical sectors of 4 KiB, of which a loss of power may damage a whole one; and a page cache, which
 //! shows readers the content of failed writes.
 
-use crate::activity::{Activity, Draw, Feature};
-use crate::options::Options;
+use crate::activity::{Activity, Draw, Feature, Options};
 use crate::prelude::*;
 
 #[derive(Clone, Debug)]

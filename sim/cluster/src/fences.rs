@@ -1,11 +1,9 @@
 //! Hosts that are cut off from a device, and fenced by another host, which then reads the blocks on which they had worked. After that the
 //! device dies, which may have missed some of the writes.
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options, Run};
 use crate::cluster::{Cluster, HostSlot};
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 use crate::workload::ClientOperation;
 
 /// The hosts that take over from fenced hosts, by their requests.

@@ -1,6 +1,6 @@
 //! Runs in which hosts have a file system mounted, which processes use.
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Run};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
 use crate::drawn_volume::MoreVolume;
 use crate::file_checks::{check_files, release_advisory_locks};
@@ -10,7 +10,6 @@ use crate::file_workload::FileWorkload;
 use crate::files;
 use crate::options::{Choices, Options};
 use crate::prelude::*;
-use crate::swarm::Run;
 
 /// One run of so many has a file system.
 const ONE_IN: u64 = 8;

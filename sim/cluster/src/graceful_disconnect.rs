@@ -1,13 +1,11 @@
 //! Hosts that disconnect gracefully, and the control plane that fences hosts that have ended.
 
-use crate::activity::{Activity, Draw, Feature, pick};
+use crate::activity::{Activity, Draw, Feature, Options, Run, pick};
 use crate::cluster::DisconnectedHost;
 use crate::cluster::HostSlot;
 use crate::leaks;
 use crate::object_requests;
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 use braid_wire::Rejection;
 
 /// A host that disconnected sooner than this was not stopped by its time-out: all nodes that it told have confirmed.

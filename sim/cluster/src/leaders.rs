@@ -3,15 +3,12 @@
 //! One fault of a candidate, of its way to the registry, or of the registry as a whole has no effect on users: the next leader comes, or the
 //! pact holds, before leases of devices are over.
 
-use crate::activity::{Activity, Draw, Feature, pick};
+use crate::activity::{Activity, Draw, Feature, Options, Report, Run, pick};
 use crate::availability::Cause;
 use crate::candidates::{Candidates, HEARTBEAT, LEASE};
 use crate::cluster::{Cluster, monitors};
-use crate::options::Options;
 use crate::prelude::*;
-use crate::report::Report;
 use crate::role::{RoleRequest, leader};
-use crate::swarm::Run;
 use braid_registrar::Input;
 use braid_world::RegistryPath;
 

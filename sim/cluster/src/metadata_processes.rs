@@ -1,15 +1,13 @@
 //! The processes of metadata servers in swarm runs. They die and are followed by others, which take over; or another one takes over while
 //! the last one is alive, and some hosts still speak to that one. All other faults happen to them as to other hosts.
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options, Run};
 use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, failed};
 use crate::fault_injection::both_ways;
 use crate::files;
-use crate::options::Options;
 use crate::prelude::*;
 use crate::role::Role;
-use crate::swarm::Run;
 use braid_check::FileAction;
 use braid_metadata::MetadataService;
 

@@ -1,12 +1,10 @@
 //! Clients that use several volumes on the same devices, each with its own layout and ordering. The seed determines them.
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options, Run};
 use crate::at_rest;
 use crate::cluster::{AFTERMATH, Cluster, Failed, HostSlot};
 use crate::drawn_volume::MoreVolume;
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 use crate::volumes;
 use crate::workload::Workload;
 

@@ -1,7 +1,6 @@
 //! The runs in which the volume moves.
 
-use crate::activity::{Activity, Draw, Feature};
-use crate::options::Options;
+use crate::activity::{Activity, Draw, Feature, Options};
 use crate::prelude::*;
 
 /// The volume moves during the run: its changes are drawn and made by [`crate::control::ChangeOptions`].

@@ -4,12 +4,10 @@
 //! A host that originates a write may then die with a device that takes part in it. If a place has more devices than the layout can miss,
 //! nothing is promised while it is down; afterwards nothing that was acknowledged may be lost.
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options, Run};
 use crate::cluster::{Cluster, HostSlot};
 use crate::fault_injection::{cause_of, causes};
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 use braid_world::{CutShape, Swarm, Topology};
 
 /// Faults of the world of which one is drawn, beside a kill and a cut. Each hits all at a place.

@@ -1,14 +1,11 @@
 //! Clients that use objects of devices, with bytes and attributes.
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options, Report, Run};
 use crate::cluster::{Cluster, HostSlot, PendingOperation};
 use crate::object_requests;
 use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
 use crate::object_workload::{ObjectOptions, ObjectWorkload};
-use crate::options::Options;
 use crate::prelude::*;
-use crate::report::Report;
-use crate::swarm::Run;
 use braid_check::count_outcomes;
 
 /// The number of clients of all hosts together, where there are many; each has one operation in progress.

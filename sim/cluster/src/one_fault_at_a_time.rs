@@ -1,12 +1,10 @@
 //! Calm runs have one fault at a time, and begin the next fault only when no effect of the last one remains. So every operation must
 //! succeed, except for the pauses that are promised ([`crate::availability`]).
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options, Run};
 use crate::availability::Cause;
 use crate::nodes::cut_off;
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 use braid_world::{CrashPoint, NetworkOptions};
 
 /// The kinds of faults of calm runs.

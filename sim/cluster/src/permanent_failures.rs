@@ -1,14 +1,12 @@
 //! Devices that die for good: the array must continue without them and heal; then their disks are replaced.
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options, Run};
 use crate::at_rest;
 use crate::cluster::{Cluster, Failed, HostSlot, failed, state_of};
 use crate::damage_places::LOSSES;
 use crate::hosts;
 use crate::leaks;
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 use braid_world::Verdict;
 
 /// The longest duration of an operation, in addition to a lease, when nothing delays it any more.

@@ -1,15 +1,12 @@
 //! Programs that lock ranges of bytes at lock servers, on all hosts of a run (`docs/range-locks.md`). Beside the faults of the world, lock
 //! servers lose their disks, and programs that wait go away.
 
-use crate::activity::{Activity, Draw, Feature, pick};
+use crate::activity::{Activity, Draw, Feature, Options, Report, Run, pick};
 use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record, failed};
-use crate::options::Options;
 use crate::prelude::*;
 use crate::range_checks::{RangeChecks, servers};
 use crate::range_programs::{RangePrograms, Spaces};
-use crate::report::Report;
-use crate::swarm::Run;
 use braid_base::RangeDivision;
 use braid_host::Acquisition;
 use braid_locks::DISK_BYTES;

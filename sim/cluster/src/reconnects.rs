@@ -1,11 +1,9 @@
 //! Clients that lose their connections to a host, and repeat their requests at once.
 
-use crate::activity::{Activity, Draw, Feature, pick};
+use crate::activity::{Activity, Draw, Feature, Options, Run, pick};
 use crate::cluster::requests;
 use crate::leaks::living_slots;
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Reconnects;

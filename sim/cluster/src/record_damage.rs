@@ -5,12 +5,11 @@
 //! report this instead of serving, and its operator gives it an empty disk. The redundancy of the volumes covers this loss, so no
 //! user may notice it.
 
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options};
 use crate::availability::Cause;
 use crate::cluster::{Cluster, device_notes, state_of};
 use crate::damage_places::{self, LOSSES, Record};
 use crate::leaks::living_slots;
-use crate::options::Options;
 use crate::permanent_failures;
 use crate::prelude::*;
 use crate::role::can_serve;

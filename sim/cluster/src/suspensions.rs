@@ -4,10 +4,8 @@
 //! any time (`stall`) seldom meets a read that is under way. This one begins when a read ends, so that its content is what the device finds
 //! first.
 
-use crate::activity::{Activity, Draw, Feature};
-use crate::options::Options;
+use crate::activity::{Activity, Draw, Feature, Options, Run};
 use crate::prelude::*;
-use crate::swarm::Run;
 use braid_store::CHUNK_BLOCKS;
 use braid_world::Suspension;
 

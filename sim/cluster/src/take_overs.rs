@@ -3,10 +3,9 @@
 //! The file systems are imaginary: their owners use the volumes as all hosts do. So it shows that a host that was taken over from can do
 //! nothing more there.
 
-use crate::activity::{Activity, Draw, Feature, pick};
+use crate::activity::{Activity, Draw, Feature, Options, pick};
 use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot, Record};
-use crate::options::Options;
 use crate::prelude::*;
 use crate::swarm::{FOR_EVER, Run};
 use braid_base::Ownership;

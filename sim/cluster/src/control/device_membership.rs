@@ -2,11 +2,9 @@
 
 use super::reordering_and_migration::{NOT_PLAIN, begin_at_any};
 use super::store::device_entry;
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options, Run};
 use crate::cluster::HostSlot;
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 use braid_control_protocol::{DeviceChange, Operation, Timing};
 
 /// There are at most so many devices beside the first ones.

@@ -6,12 +6,10 @@ use super::file_system_users::Users;
 use super::file_system_work::{NAMES, Plan, Works};
 use super::reordering_and_migration::idle_slots;
 use super::servers::{Servers, store_of};
-use crate::activity::{Activity, Draw, Feature, pick};
+use crate::activity::{Activity, Draw, Feature, Options, Run, pick};
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
 use crate::file_options::ShardOptions;
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 use braid_control_protocol::{
     Done, Error, FileSystemCheck, FileSystemCreation, FileSystemDeletion, FileSystemTiming, Operation,
 };

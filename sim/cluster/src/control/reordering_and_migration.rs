@@ -1,11 +1,9 @@
 //! Changes of the ordering and migrations of the volume during a run; migrations are continued or given up.
 
 use super::ChangeOptions;
-use crate::activity::{Activity, Draw, Feature, pick};
+use crate::activity::{Activity, Draw, Feature, Options, Run, pick};
 use crate::cluster::{Cluster, Failed, HostSlot, failed};
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 use braid_control_protocol::{Change, Migration, Operation, Timing, VolumeChange};
 use braid_layout::Placement;
 

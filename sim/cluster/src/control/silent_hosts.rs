@@ -2,10 +2,8 @@
 
 use super::SilenceOptions;
 use super::reordering_and_migration::NOT_PLAIN;
-use crate::activity::{Activity, Draw, Feature, pick};
-use crate::options::Options;
+use crate::activity::{Activity, Draw, Feature, Options, Run, pick};
 use crate::prelude::*;
-use crate::swarm::Run;
 
 impl Feature for SilenceOptions {
     const NAME: &'static str = "silent-hosts";

@@ -2,12 +2,10 @@
 
 use super::reordering_and_migration::{NOT_PLAIN, begin_at_any};
 use super::store::volume_entry;
-use crate::activity::{Activity, Draw, Feature};
+use crate::activity::{Activity, Draw, Feature, Options, Run};
 use crate::cluster::{Cluster, HostSlot};
 use crate::drawn_volume::MoreVolume;
-use crate::options::Options;
 use crate::prelude::*;
-use crate::swarm::Run;
 use crate::workload::Workload;
 use braid_control_protocol::{Creation, Deletion, Operation, Timing};
 
