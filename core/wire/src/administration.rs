@@ -1,7 +1,7 @@
 //! Administration requests are changes that an operator asks of the array's monitor, through any host (`docs/healing.md`). A request is
 //! durable when it is answered, and idempotent.
 
-use crate::message_codec::wire;
+use crate::declarations::wire;
 use braid_base::{DeviceId, DiskId, Epoch, Generation, Level, VolumeId, limits};
 use serde::{Deserialize, Serialize};
 

@@ -1,12 +1,9 @@
 //! Values of all that has an encoding, made by a [`Source`]: arbitrary ones for property tests, hostile ones for attacks. The macros of
-//! `message_codec` make structs and enums; here are numbers, bytes and lists, and all that is valid under conditions only.
+//! `declarations` make structs and enums; here are numbers, bytes and lists, and what of other crates is valid under conditions only.
 
-use crate::files::FileRequest;
-use crate::frame::Frame;
-use crate::message::{Command, Request};
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, FileSystemId, LockServerId, MemberState, Membership,
-    NodeId, Stamp, TransactionId,
+    BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, FileSystemId, LockServerId, MemberState, Membership, NodeId,
+    Stamp, TransactionId,
 };
 use braid_blocks::{Content, Piece, Sending};
 use bytes::Bytes;
@@ -103,7 +100,7 @@ pub trait Any {
 }
 
 /// The highest sequence number is none.
-fn sequence<S: Source>(of: &mut S) -> u64 {
+pub(crate) fn sequence<S: Source>(of: &mut S) -> u64 {
     of.number("u64", "sequence").min(u64::MAX - 1)
 }
 
@@ -252,38 +249,5 @@ impl Any for Membership {
             members.insert(member.device, member);
         }
         Membership { epoch, members: members.into_values().collect(), fence: Any::any(of, "fence") }
-    }
-}
-
-impl Any for FileRequest {
-    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
-        let sequence = sequence(of);
-        let (host, settled, over) = (Any::any(of, "host"), Any::any(of, "settled"), Any::any(of, "over"));
-        FileRequest { host, settled, over, sequence, command: Any::any(of, "command") }
-    }
-}
-
-/// What object requests list as abandoned are ascending intervals that do not touch.
-impl Any for Request {
-    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
-        let mut command = Command::any(of, "command");
-        if let Command::Objects { sequence, abandoned, .. } = &mut command {
-            *sequence = (*sequence).min(u64::MAX - 1);
-            let mut last = 0;
-            for (first, behind) in abandoned {
-                *first = last + 1 + *first % (1 << 60);
-                *behind = *first + 1 + *behind % (1 << 8);
-                last = *behind;
-            }
-        }
-        let (host, epoch, settled) = (Any::any(of, "host"), Any::any(of, "epoch"), Any::any(of, "settled"));
-        Request { host, epoch, settled, over: Any::any(of, "over"), commits: Any::any(of, "commits"), command }
-    }
-}
-
-impl Any for Frame {
-    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
-        let array = ArrayId(std::array::from_fn(|_| of.below(256) as u8));
-        Frame { message: Any::any(of, "message"), array, from: Any::any(of, "from"), to: Any::any(of, "to") }
     }
 }

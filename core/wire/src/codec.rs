@@ -1,8 +1,55 @@
 //! The encoding of numbers, lists and payloads: little endian, every length explicit, every value checked when it is decoded.
 
-use crate::frame::WireError;
+use braid_base::Level;
 use bytes::Bytes;
 use std::time::Duration;
+
+/// The version of the protocol. The crate's documentation has the history.
+pub const VERSION: u16 = VERSION_OF_LEVELS - Level::FIRST.0 + Level::KNOWN.0;
+/// The lowest version that this release speaks.
+pub const VERSION_LOWEST: u16 = VERSION_OF_LEVELS - Level::FIRST.0 + Level::LOWEST.0;
+/// The version that came with the first level, and with the hello.
+pub(crate) const VERSION_OF_LEVELS: u16 = 16;
+
+/// Why bytes are not a valid frame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("these bytes are not a Braid frame")]
+    NotBraid,
+    /// They have a version or a feature that this release does not know.
+    #[error(
+        "the peer speaks version {version} of the protocol with features {features:#x}; this one speaks version {VERSION}: bring both to the same release"
+    )]
+    Version {
+        /// The peer's version.
+        version: u16,
+        /// The peer's features.
+        features: u16,
+    },
+    /// The frame is longer than [`FRAME_BYTES_MAX`](braid_base::limits::FRAME_BYTES_MAX).
+    #[error("a frame of {bytes} bytes is longer than allowed")]
+    FrameTooLong {
+        /// The length according to the header.
+        bytes: usize,
+    },
+    #[error("the frame's checksum does not match")]
+    Checksum,
+    #[error("the frame ends in the middle of its message")]
+    Truncated,
+    #[error("a list of {length} items where at most {max} are allowed")]
+    TooLong {
+        /// The length of the list.
+        length: usize,
+        max: usize,
+    },
+    #[error("the frame has an invalid value for {what}")]
+    BadValue {
+        /// What the value should have been.
+        what: &'static str,
+    },
+    #[error("the frame has more bytes than its message")]
+    Trailing,
+}
 
 /// Encodes a message into its description and, separately, the bulk data that follows the description on the wire.
 pub(crate) struct Writer {

@@ -23,7 +23,7 @@
 //!
 //! Names are bytes. Paths, permissions, `.` and `..` are the concern of the host.
 
-use crate::message_codec::wire;
+use crate::declarations::wire;
 use crate::rejection::Rejection;
 use braid_base::{BLOCK_BYTES, BlockRange, Generation, InodeId, limits};
 use bytes::Bytes;

@@ -14,17 +14,14 @@
 
 use crate::codec::{Reader, Wire, Writer};
 use crate::message::Message;
-use braid_base::{ArrayId, DeviceId, FileSystemId, Generation, Level, LockServerId, NodeId, limits};
+use braid_base::{ArrayId, DeviceId, FileSystemId, Generation, LockServerId, NodeId, limits};
 use bytes::Bytes;
+
+pub(crate) use crate::codec::VERSION_OF_LEVELS;
+pub use crate::codec::{VERSION, VERSION_LOWEST, WireError};
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"BRAD";
-/// The version of the protocol. The crate's documentation has the history.
-pub const VERSION: u16 = VERSION_OF_LEVELS - Level::FIRST.0 + Level::KNOWN.0;
-/// The lowest version that this release speaks.
-pub const VERSION_LOWEST: u16 = VERSION_OF_LEVELS - Level::FIRST.0 + Level::LOWEST.0;
-/// The version that came with the first level, and with the hello.
-pub(crate) const VERSION_OF_LEVELS: u16 = 16;
 /// Bytes of a frame before its description.
 pub const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = 56;
@@ -60,46 +57,6 @@ pub struct FrameHeader {
     pub payload_bytes: usize,
     /// The array that the frame belongs to.
     pub array: ArrayId,
-}
-
-/// Why bytes are not a valid frame.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WireError {
-    #[error("these bytes are not a Braid frame")]
-    NotBraid,
-    /// They have a version or a feature that this release does not know.
-    #[error(
-        "the peer speaks version {version} of the protocol with features {features:#x}; this one speaks version {VERSION}: bring both to the same release"
-    )]
-    Version {
-        /// The peer's version.
-        version: u16,
-        /// The peer's features.
-        features: u16,
-    },
-    /// The frame is longer than [`limits::FRAME_BYTES_MAX`].
-    #[error("a frame of {bytes} bytes is longer than allowed")]
-    FrameTooLong {
-        /// The length according to the header.
-        bytes: usize,
-    },
-    #[error("the frame's checksum does not match")]
-    Checksum,
-    #[error("the frame ends in the middle of its message")]
-    Truncated,
-    #[error("a list of {length} items where at most {max} are allowed")]
-    TooLong {
-        /// The length of the list.
-        length: usize,
-        max: usize,
-    },
-    #[error("the frame has an invalid value for {what}")]
-    BadValue {
-        /// What the value should have been.
-        what: &'static str,
-    },
-    #[error("the frame has more bytes than its message")]
-    Trailing,
 }
 
 impl Frame {

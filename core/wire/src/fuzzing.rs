@@ -1,7 +1,7 @@
 //! Properties that must hold for arbitrary bytes. The fuzzer and the property tests call the same functions, which panic where decoding
 //! accepts something invalid.
 
-use crate::any::{Any, Choices};
+use crate::any::{Any, Choices, Source};
 use crate::files::FileReply;
 use crate::frame::{Frame, HEADER_BYTES, WireError};
 use crate::message::{Answer, Message, Reply};
@@ -22,6 +22,13 @@ pub fn any_object_answer(choices: &[u64]) -> ObjectAnswer {
 /// A reply of a metadata server, likewise.
 pub fn any_file_reply(choices: &[u64]) -> FileReply {
     Any::any(&mut Choices(choices), "")
+}
+
+impl Any for Frame {
+    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
+        let array = ArrayId(std::array::from_fn(|_| of.below(256) as u8));
+        Frame { message: Any::any(of, "message"), array, from: Any::any(of, "from"), to: Any::any(of, "to") }
+    }
 }
 
 /// A sender sends `data` in place of a frame.

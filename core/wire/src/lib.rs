@@ -18,8 +18,9 @@
 //! | `direction` | who may send a message to whom, and over which connection |
 //! | `hello` | the first bytes of a connection, by which two releases agree on a version |
 //! | `frame` | frames: one message between two nodes, with a checksum |
-//! | `message_codec` | the encoding of each message |
-//! | `codec` | the encoding of numbers, lists and payloads |
+//! | `declarations` | the macros that declare messages with their encodings |
+//! | `message_codec` | the encodings of what is not declared with them |
+//! | `codec` | the encoding of numbers, lists and payloads; its versions and errors |
 //! | [`any`] | values of all messages, for property tests and attacks |
 //! | `fuzzing` | properties that must hold for arbitrary bytes |
 //!
@@ -48,6 +49,7 @@ pub mod administration;
 #[doc(hidden)]
 pub mod any;
 mod codec;
+mod declarations;
 mod demand;
 mod direction;
 pub mod files;

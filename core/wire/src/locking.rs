@@ -41,7 +41,7 @@
 use braid_base::{BlockRange, Generation, ObjectId, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::message_codec::wire;
+use crate::declarations::wire;
 use crate::rejection::Rejection;
 
 wire! {

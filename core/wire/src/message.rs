@@ -17,9 +17,9 @@
 //!    │◄──── …any answer, confirmed [17]│   once durable
 //! ```
 
+use crate::declarations::wire;
 use crate::files::{FileAnswer, FileRequest};
 use crate::locking::{LockAnswer, LockRequest};
-use crate::message_codec::wire;
 use crate::monitoring::{MonitorAnswer, MonitorRequest};
 use crate::objects::{AttributeName, ObjectAnswer, ObjectFailure, ObjectRequest};
 use crate::rejection::Rejection;

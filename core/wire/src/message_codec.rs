@@ -1,10 +1,10 @@
-//! The encoding of each message: a struct is its fields in the order of their declaration; an enum is one byte for the variant, then the
-//! fields of that variant. The macros also make arbitrary values, for property tests.
+//! The encodings of values that are not declared with them: those of other crates, lists with their maximum lengths, and messages that are
+//! valid under conditions only. With them the values that journals keep.
 
-use crate::any::{Any, Source};
-use crate::codec::{Reader, Wire, Writer};
+use crate::any::{Any, Source, sequence};
+use crate::codec::{Reader, VERSION_OF_LEVELS, Wire, WireError, Writer};
+use crate::declarations::{wire_enum, wire_fields, wire_newtype, wire_struct};
 use crate::files::*;
-use crate::frame::{VERSION_OF_LEVELS, WireError};
 use crate::locking::*;
 use crate::message::*;
 use crate::objects::*;
@@ -19,149 +19,6 @@ use braid_blocks::{Base, Column, Content, Linkage, ParityRows, Piece, Sending, S
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-
-/// Declares structs and enums with their encodings. A struct is its fields, in the order of their declaration; an enum is the byte behind the
-/// variant, then the fields of that variant.
-macro_rules! wire {
-    () => {};
-    (
-        $(#[$meta:meta])*
-        pub struct $name:ident {
-            $($(#[$field_meta:meta])* pub $field:ident: $type:ty),* $(,)?
-        }
-        $($rest:tt)*
-    ) => {
-        $(#[$meta])*
-        pub struct $name {
-            $($(#[$field_meta])* pub $field: $type),*
-        }
-        const _: () = {
-            use $crate::any::{Any, Source};
-            use $crate::codec::{Reader, Wire, Writer};
-            use $crate::frame::WireError;
-            use $crate::message_codec::{wire_fields, wire_struct};
-            wire_struct!($name { $($field),* });
-        };
-        $crate::message_codec::wire! { $($rest)* }
-    };
-    (
-        $(#[$meta:meta])*
-        pub enum $name:ident {
-            $(
-                $(#[$variant_meta:meta])*
-                $variant:ident
-                    $({ $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? })?
-                    $(($inner:ident: $inner_type:ty))?
-                    = $byte:literal
-            ),* $(,)?
-        }
-        $($rest:tt)*
-    ) => {
-        $(#[$meta])*
-        pub enum $name {
-            $(
-                $(#[$variant_meta])*
-                $variant $({ $($(#[$field_meta])* $field: $type),* })? $(($inner_type))?
-            ),*
-        }
-        const _: () = {
-            use $crate::any::{Any, Source};
-            use $crate::codec::{Reader, Wire, Writer};
-            use $crate::frame::WireError;
-            $crate::message_codec::wire_enum!($name { $($byte => $variant $({ $($field),* })? $(($inner))?),* });
-        };
-        $crate::message_codec::wire! { $($rest)* }
-    };
-}
-
-/// The encoding of a struct: its fields. What is decoded must be sound.
-macro_rules! wire_fields {
-    ($name:ident { $($field:ident),* } $(, $what:literal if not $is_sound:expr)*) => {
-        impl Wire for $name {
-            fn put(&self, to: &mut Writer) {
-                $(self.$field.put(to);)*
-            }
-            fn take(from: &mut Reader) -> Result<Self, WireError> {
-                let value = $name { $($field: Wire::take(from)?),* };
-                $(
-                    let is_sound: fn(&$name) -> bool = $is_sound;
-                    if !is_sound(&value) {
-                        return Err(WireError::BadValue { what: $what });
-                    }
-                )*
-                Ok(value)
-            }
-        }
-    };
-}
-
-/// A struct of which any fields are sound.
-macro_rules! wire_struct {
-    ($name:ident { $($field:ident),* }) => {
-        wire_fields!($name { $($field),* });
-        impl Any for $name {
-            fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
-                $name { $($field: Any::any(of, stringify!($field))),* }
-            }
-        }
-    };
-}
-
-/// A struct around one number.
-macro_rules! wire_newtype {
-    ($($name:ident),*) => {$(
-        impl Wire for $name {
-            fn put(&self, to: &mut Writer) {
-                self.0.put(to);
-            }
-            fn take(from: &mut Reader) -> Result<Self, WireError> {
-                Ok($name(Wire::take(from)?))
-            }
-        }
-        impl Any for $name {
-            fn any<S: Source>(of: &mut S, field: &'static str) -> Self {
-                $name(of.number(stringify!($name), field) as _)
-            }
-        }
-    )*};
-}
-
-/// An enum: a byte for the variant, then its fields.
-macro_rules! wire_enum {
-    ($name:ident { $($byte:literal => $choice:ident $({ $($field:ident),* })? $(( $inner:ident ))?),* $(,)? }) => {
-        impl Wire for $name {
-            fn put(&self, to: &mut Writer) {
-                match self {
-                    $($name::$choice $({ $($field),* })? $(($inner))? => {
-                        ($byte as u8).put(to);
-                        $($($field.put(to);)*)?
-                        $($inner.put(to);)?
-                    })*
-                }
-            }
-            fn take(from: &mut Reader) -> Result<Self, WireError> {
-                match u8::take(from)? {
-                    $($byte => Ok($name::$choice
-                        $({ $($field: Wire::take(from)?),* })?
-                        $(({ let $inner = Wire::take(from)?; $inner }))?
-                    ),)*
-                    _ => Err(WireError::BadValue { what: stringify!($name) }),
-                }
-            }
-        }
-        impl Any for $name {
-            fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
-                let variants: &[fn(&mut S) -> Self] = &[$(|_of| $name::$choice
-                    $({ $($field: Any::any(_of, stringify!($field))),* })?
-                    $(({ let $inner = Any::any(_of, stringify!($inner)); $inner }))?
-                ),*];
-                variants[of.variant(stringify!($name), &[$(stringify!($choice)),*])](of)
-            }
-        }
-    };
-}
-
-pub(crate) use {wire, wire_enum, wire_fields, wire_struct};
 
 /// What the invented release of tests adds to each level: two versions differ in it.
 const INVENTED: u16 = 0x17;
@@ -313,6 +170,32 @@ fn is_consistent(membership: &Membership) -> bool {
             && member.member_state != MemberState::Returning { recovery_coordinator: Some(Generation::default()) }
     };
     membership.members.is_sorted_by(|one, next| one.device < next.device) && membership.members.iter().all(sound)
+}
+
+impl Any for FileRequest {
+    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
+        let sequence = sequence(of);
+        let (host, settled, over) = (Any::any(of, "host"), Any::any(of, "settled"), Any::any(of, "over"));
+        FileRequest { host, settled, over, sequence, command: Any::any(of, "command") }
+    }
+}
+
+/// What object requests list as abandoned are ascending intervals that do not touch.
+impl Any for Request {
+    fn any<S: Source>(of: &mut S, _field: &'static str) -> Self {
+        let mut command = Command::any(of, "command");
+        if let Command::Objects { sequence, abandoned, .. } = &mut command {
+            *sequence = (*sequence).min(u64::MAX - 1);
+            let mut last = 0;
+            for (first, behind) in abandoned {
+                *first = last + 1 + *first % (1 << 60);
+                *behind = *first + 1 + *behind % (1 << 8);
+                last = *behind;
+            }
+        }
+        let (host, epoch, settled) = (Any::any(of, "host"), Any::any(of, "epoch"), Any::any(of, "settled"));
+        Request { host, epoch, settled, over: Any::any(of, "over"), commits: Any::any(of, "commits"), command }
+    }
 }
 
 /// The two sets are ascending lists on the wire.

@@ -16,7 +16,7 @@
 //! its answer, and for a tenth longer. Therefore a device has stopped serving before it is marked out.
 
 use crate::administration::{AdminError, Administration, JoinRefused, RecoveryThrottle};
-use crate::message_codec::wire;
+use crate::declarations::wire;
 use crate::ownership::{OwnershipRefused, OwnershipRequest};
 use braid_base::{Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, Level, Membership, Ownership, Time};
 use std::time::Duration;

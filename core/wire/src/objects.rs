@@ -10,7 +10,7 @@
 //!
 //! Within a command the order is: the action, the sets, the gets.
 
-use crate::message_codec::wire;
+use crate::declarations::wire;
 use braid_base::{ObjectId, limits};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Requests of hosts about the ownership of file systems (`docs/membership.md`). The sender of a request is the host that it is about.
 
-use crate::message_codec::wire;
+use crate::declarations::wire;
 use braid_base::{Epoch, Ownership, limits};
 use serde::{Deserialize, Serialize};
 

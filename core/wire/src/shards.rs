@@ -16,8 +16,8 @@
 //! The commit protocol decides which messages there are in between; they are opaque here. A server asks another one only to read by
 //! [`ShardBody::Read`], and for free blocks by [`ShardBody::SpaceRequest`].
 
+use crate::declarations::wire;
 use crate::files::{DirectoryEntry, FileAttributes, FileCommand, FileError, FileTime, FileType, NewInode, Owner};
-use crate::message_codec::wire;
 use braid_base::{BlockRange, Generation, InodeId, ShardId, TransactionId};
 use bytes::Bytes;
 

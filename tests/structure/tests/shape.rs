@@ -53,7 +53,6 @@ const MANY_METHODS: &[(&str, &str, usize, &str)] = &[];
 /// Larger circles: the name of one of the modules, and the number of modules.
 const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("core/registrar", "entries", 4, "what is written contains the copies of the record; these are to be given to it"),
-    ("core/wire", "message", 12, "messages are declared with their encodings"),
     ("real/bench", "locks", 4, "one measurement"),
     ("real/client", "array", 6, "handles refer to what they came from"),
     ("real/client", "files::file", 6, "handles refer to what they came from"),
@@ -81,11 +80,6 @@ const CIRCLES_OF_METHODS: &[(&str, &str, &str)] = &[
         "core/registrar",
         "entries messages record_disk requests",
         "what is written contains the copies of the record; these are to be given to it",
-    ),
-    (
-        "core/wire",
-        "administration any codec files frame locking message message_codec monitoring objects ownership shards",
-        "messages are declared with their encodings",
     ),
     ("real/bench", "locks locks::drive locks::worker locks::workers", "one measurement"),
     ("real/client", "array files object request space volume", "handles refer to what they came from"),
