@@ -134,8 +134,8 @@ pub struct Measured {
     pub failed: u64,
     /// All events of the run.
     pub events: u64,
-    /// Counts of locks, if the run is one of locks on objects.
-    pub locks: Option<LockCounts>,
+    /// Requests that concern locks, including failed attempts, for each lock acquired, if the run is one of locks on objects.
+    pub requests_per_lock: Option<f64>,
     /// Counts of commit protocols, if the run is one of operations on several metadata servers.
     pub commits: Option<CommitCounts>,
 }
@@ -159,20 +159,6 @@ pub struct CommitCounts {
     /// Writes, one after the other, until the coordinator releases its lock.
     pub writes_under_lock: f64,
     pub messages_under_lock: f64,
-}
-
-/// Counts of runs in which an operation is to lock, use and unlock an object.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LockCounts {
-    /// Requests that concern locks, including failed attempts, for each lock acquired.
-    pub requests_per_lock: f64,
-}
-
-impl LockCounts {
-    /// The efficiency as the contention benchmark defines it: two requests are needed for each lock.
-    pub fn efficiency(&self) -> f64 {
-        2.0 / self.requests_per_lock
-    }
 }
 
 impl Tally {

@@ -7,7 +7,7 @@ use crate::engine::{Engine, EngineResult, Role, fixed_host, without_timeouts};
 use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::prelude::*;
 use crate::storage::ModelStorage;
-use crate::tally::{Latencies, LockCounts, Measured};
+use crate::tally::{Latencies, Measured};
 use braid_base::limits::OBJECT_COMMANDS_MAX;
 use braid_base::{ArrayId, BlockRange, LockServerId};
 use braid_benchkit::locking::{Counts, LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
@@ -139,7 +139,7 @@ impl LockingSystem {
             disk_utilization: share(self.disks_busy(), busy, arms),
             lock_server_utilization: manager.unwrap_or(0.0),
             events: self.engine.events() - events,
-            locks: Some(LockCounts { requests_per_lock: counts.requests as f64 / locks }),
+            requests_per_lock: Some(counts.requests as f64 / locks),
             ..self.latencies.measured(seconds)
         }
     }
