@@ -26,3 +26,22 @@ where
 {
     step_as(machine, now, input, out, |_| panic!("the machine takes no requests"), |never| match never {});
 }
+
+/// Within an implementation of [`Machine`] for an enum of machines: its deadline and its invariants are those of the machine that it holds.
+/// `held_machine!(Role { Host, Device })` lists all variants; the machine is the first field of each.
+#[macro_export]
+macro_rules! held_machine {
+    ($role:ident { $($variant:ident),* }) => {
+        fn deadline(&self) -> Option<braid_base::Time> {
+            match self {
+                $($role::$variant(machine, ..) => machine.deadline(),)*
+            }
+        }
+
+        fn invariants(&self) {
+            match self {
+                $($role::$variant(machine, ..) => machine.invariants(),)*
+            }
+        }
+    };
+}

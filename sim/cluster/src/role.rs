@@ -167,22 +167,6 @@ pub(crate) fn metadata_server_of(world: &World<Role>, node: NodeId) -> Option<&M
     world.machine(node).and_then(Role::metadata_server)
 }
 
-/// Evaluates an expression with the machine, whatever its type.
-macro_rules! with_machine {
-    ($role:expr, $machine:ident => $result:expr) => {
-        match $role {
-            Role::Device($machine) => $result,
-            Role::Host($machine) => $result,
-            Role::FileHost($machine) => $result,
-            Role::Metadata($machine) => $result,
-            Role::LockServer($machine) => $result,
-            Role::Monitor($machine) => $result,
-            Role::Candidate($machine) => $result,
-            Role::Surveyor($machine) => $result,
-        }
-    };
-}
-
 impl Machine for Role {
     type Request = RoleRequest;
     type Outcome = HostOutcome;
@@ -212,13 +196,7 @@ impl Machine for Role {
         }
     }
 
-    fn deadline(&self) -> Option<Time> {
-        with_machine!(self, machine => machine.deadline())
-    }
-
-    fn invariants(&self) {
-        with_machine!(self, machine => machine.invariants());
-    }
+    braid_machine::held_machine!(Role { Device, Host, FileHost, Metadata, LockServer, Monitor, Candidate, Surveyor });
 }
 
 /// The machines of the protocols can be cloned and shown, as a replay or a fork of a run needs.

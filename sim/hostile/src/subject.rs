@@ -259,25 +259,7 @@ impl Machine for Subject {
         }
     }
 
-    fn deadline(&self) -> Option<Time> {
-        match self {
-            Subject::Device(machine) => machine.deadline(),
-            Subject::Monitor(machine) => machine.deadline(),
-            Subject::LockServer(machine) => machine.deadline(),
-            Subject::MetadataServer(machine, _) => machine.deadline(),
-            Subject::Host(machine) => machine.deadline(),
-        }
-    }
-
-    fn invariants(&self) {
-        match self {
-            Subject::Device(machine) => machine.invariants(),
-            Subject::Monitor(machine) => machine.invariants(),
-            Subject::LockServer(machine) => machine.invariants(),
-            Subject::MetadataServer(machine, _) => machine.invariants(),
-            Subject::Host(machine) => machine.invariants(),
-        }
-    }
+    braid_machine::held_machine!(Subject { Device, Monitor, LockServer, MetadataServer, Host });
 }
 
 impl HonestRequest {

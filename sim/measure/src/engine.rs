@@ -81,23 +81,7 @@ impl Machine for Role {
         }
     }
 
-    fn deadline(&self) -> Option<Time> {
-        match self {
-            Role::Host(host) | Role::Client(host) => host.deadline(),
-            Role::Device(device) => device.deadline(),
-            Role::LockServer(server) => server.deadline(),
-            Role::LockManager(manager) => manager.deadline(),
-        }
-    }
-
-    fn invariants(&self) {
-        match self {
-            Role::Host(host) | Role::Client(host) => host.invariants(),
-            Role::Device(device) => device.invariants(),
-            Role::LockServer(server) => server.invariants(),
-            Role::LockManager(manager) => manager.invariants(),
-        }
-    }
+    braid_machine::held_machine!(Role { Host, Client, Device, LockServer, LockManager });
 }
 
 /// The hardware on which a machine runs.
