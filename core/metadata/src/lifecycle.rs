@@ -16,13 +16,14 @@ use std::time::Duration;
 pub const RELEASE_WAIT: Duration = Duration::from_secs(4);
 
 /// The process of the metadata server of one file system, or of one of its shards.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetadataLifecycle {
     step: Step,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
+    #[default]
     Waits,
     /// It takes over, or owns the file system.
     Serves,
@@ -89,12 +90,6 @@ pub enum LifecycleStep {
     },
     /// The host ends. After [`Pause::Check`] and [`Pause::Settings`], the process waits until it can begin anew.
     End(Pause),
-}
-
-impl Default for MetadataLifecycle {
-    fn default() -> MetadataLifecycle {
-        MetadataLifecycle { step: Step::Waits }
-    }
 }
 
 impl MetadataLifecycle {
