@@ -1,7 +1,7 @@
 //! The requests of a host that wait because their volume is on hold. A hold ends when the host adopts the volume's new description, or is
 //! told that the volume has been deleted.
 
-use braid_base::{Level, Now, Time, VolumeId};
+use braid_base::{Now, VolumeId};
 use braid_machine::{
     ArrayRequest, HostEffects, HostError, HostInput, HostMachine, HostOutcome, HostRequest, Input, JobRequest, Machine,
     NoDisk, OpId,
@@ -68,17 +68,7 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
         }
     }
 
-    fn level(&self) -> Level {
-        self.host.level()
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.host.deadline()
-    }
-
-    fn invariants(&self) {
-        self.host.invariants();
-    }
+    braid_machine::held_machine!(host);
 }
 
 impl<H: HostMachine> HostMachine for HoldingHost<H> {
@@ -90,7 +80,7 @@ impl<H: HostMachine> HostMachine for HoldingHost<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::{Clock, DeviceId};
+    use braid_base::{Clock, DeviceId, Time};
     use braid_layout::{Layout, RaidLevel, VolumeDescription};
     use braid_machine::{HostSuccess, Patience, VolumeRequest};
 

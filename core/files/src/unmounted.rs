@@ -1,6 +1,6 @@
 //! A host that has no file system mounted, for front ends that do not know: it refuses their operations on files.
 
-use braid_base::{Level, Now, Time};
+use braid_base::Now;
 use braid_machine::{
     FilesError, HostEffects, HostError, HostOutcome, HostRequest, Input, Machine, MountRequest, NoDisk,
 };
@@ -21,15 +21,5 @@ impl<H: Machine<Request = HostRequest, Outcome = HostOutcome, Disk = NoDisk>> Ma
         }
     }
 
-    fn level(&self) -> Level {
-        self.0.level()
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.0.deadline()
-    }
-
-    fn invariants(&self) {
-        self.0.invariants();
-    }
+    braid_machine::held_machine!(0);
 }

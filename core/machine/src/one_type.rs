@@ -27,8 +27,9 @@ where
     step_as(machine, now, input, out, |_| panic!("the machine takes no requests"), |never| match never {});
 }
 
-/// Within an implementation of [`Machine`] for an enum of machines: its deadline and its invariants are those of the machine that it holds.
-/// `held_machine!(Role { Host, Device })` lists all variants; the machine is the first field of each.
+/// Within an implementation of [`Machine`] for what holds another machine: the deadline and the invariants are those of that machine.
+/// `held_machine!(Role { Host, Device })` lists all variants of an enum; the machine is the first field of each. `held_machine!(host)` names
+/// the field of a struct, which has the level of that machine, too.
 #[macro_export]
 macro_rules! held_machine {
     ($role:ident { $($variant:ident),* }) => {
@@ -42,6 +43,19 @@ macro_rules! held_machine {
             match self {
                 $($role::$variant(machine, ..) => machine.invariants(),)*
             }
+        }
+    };
+    ($machine:tt) => {
+        fn level(&self) -> braid_base::Level {
+            self.$machine.level()
+        }
+
+        fn deadline(&self) -> Option<braid_base::Time> {
+            self.$machine.deadline()
+        }
+
+        fn invariants(&self) {
+            self.$machine.invariants();
         }
     };
 }

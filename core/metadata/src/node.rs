@@ -347,17 +347,7 @@ impl<H: Machine> Machine for Started<H> {
         }
     }
 
-    fn level(&self) -> Level {
-        self.0.level()
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.0.deadline()
-    }
-
-    fn invariants(&self) {
-        self.0.invariants();
-    }
+    braid_machine::held_machine!(0);
 }
 
 #[cfg(test)]
