@@ -9,6 +9,7 @@ use crate::connections::{Connections, Way};
 use crate::disk_latency::DiskModel;
 use crate::hardware::{Link, NetworkModel, ProcessorCosts, Server};
 use crate::locking::manager::LockManager;
+use crate::parameters::{Network, Processor};
 use crate::prelude::*;
 use crate::sampler::Sampler;
 use braid_base::LockServerId;
@@ -32,6 +33,7 @@ pub struct Engine<A> {
     hosts: usize,
     devices: usize,
     network: NetworkModel,
+    processor: Processor,
     connections: Connections,
     /// For the hardware.
     sampler: Sampler,
@@ -120,13 +122,19 @@ enum Event<A> {
 
 impl<A> Engine<A> {
     /// Creates an engine without machines. They are added in this order: `hosts` hosts, `devices` devices, then lock servers.
-    pub fn new(hosts: usize, devices: usize, network: NetworkModel, sampler: Sampler) -> Engine<A> {
+    pub fn new(
+        hosts: usize,
+        devices: usize,
+        (network, processor): (&Network, &Processor),
+        sampler: Sampler,
+    ) -> Engine<A> {
         Engine {
             events: EventLoop::default(),
             nodes: Vec::new(),
             hosts,
             devices,
-            network,
+            network: NetworkModel::new(network),
+            processor: processor.clone(),
             connections: Connections::default(),
             sampler,
             effects: Effects::new(),
@@ -137,15 +145,8 @@ impl<A> Engine<A> {
     }
 
     /// Adds a machine and starts it.
-    pub fn add(
-        &mut self,
-        id: NodeId,
-        machine: Role,
-        costs: ProcessorCosts,
-        disk: Option<DiskModel>,
-        clock: LocalClock,
-    ) {
-        let node = self.events.add(clock);
+    pub fn add(&mut self, id: NodeId, machine: Role, disk: Option<DiskModel>, clock: LocalClock) {
+        let (node, costs) = (self.events.add(clock), ProcessorCosts::of(id, &self.processor));
         self.nodes.push(Node { id, costs, processor: Server::default(), link: Link::default(), disk });
         self.events.start(node, machine);
         self.events.step(node, Input::Start, &mut self.effects);

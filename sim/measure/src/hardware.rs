@@ -46,19 +46,13 @@ pub struct ProcessorCosts {
 }
 
 impl ProcessorCosts {
-    pub fn host(model: &Processor) -> ProcessorCosts {
-        ProcessorCosts::new(model, model.host_request_us, model.host_send_us, model.host_receive_us)
-    }
-
-    pub fn device(model: &Processor) -> ProcessorCosts {
-        ProcessorCosts::new(model, 0.0, model.device_send_us, model.device_receive_us)
-    }
-
-    pub fn lock_server(model: &Processor) -> ProcessorCosts {
-        ProcessorCosts::new(model, 0.0, model.lock_server_send_us, model.lock_server_receive_us)
-    }
-
-    fn new(model: &Processor, request: f64, send: f64, receive: f64) -> ProcessorCosts {
+    /// Those of a node.
+    pub fn of(node: NodeId, model: &Processor) -> ProcessorCosts {
+        let (request, send, receive) = match node {
+            NodeId::Host(_) => (model.host_request_us, model.host_send_us, model.host_receive_us),
+            NodeId::Device(_) => (0.0, model.device_send_us, model.device_receive_us),
+            _ => (0.0, model.lock_server_send_us, model.lock_server_receive_us),
+        };
         let span = |microseconds: f64| milliseconds(microseconds / 1e3);
         ProcessorCosts { request: span(request), send: span(send), receive: span(receive), service: model.service }
     }

@@ -2,7 +2,6 @@
 
 use crate::disk_latency::DiskModel;
 use crate::engine::{Engine, EngineResult, Role, fixed_host, fixed_lock_server, without_timeouts};
-use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::parameters::{Arrivals, Parameters, milliseconds};
 use crate::prelude::*;
 use crate::sampler::Sampler;
@@ -62,7 +61,7 @@ impl System {
         // The seeds of the workload and of the hardware, in this order.
         let (workload_sampler, sampler) = (Sampler::new(seeds.next_u64()), Sampler::new(seeds.next_u64()));
         let mut system = System {
-            engine: Engine::new(hosts, device_count, NetworkModel::new(&parameters.network), sampler),
+            engine: Engine::new(hosts, device_count, (&parameters.network, &parameters.processor), sampler),
             hosts,
             devices: device_count,
             requests: Requests::new(parameters),
@@ -78,9 +77,8 @@ impl System {
             let config = fixed_host(Generation(number), &devices, &lock_servers, &settings, seeds.next_u64());
             let acquisition = parameters.system.lock_acquisition;
             let host = Host::new(HostConfig { acquisition, volumes: volumes.clone(), ..config });
-            let costs = ProcessorCosts::host(&parameters.processor);
             let id = NodeId::Host(Generation(number));
-            system.engine.add(id, Role::Host(Box::new(host)), costs, None, clock(parameters, &mut clocks));
+            system.engine.add(id, Role::Host(Box::new(host)), None, clock(parameters, &mut clocks));
         }
         for (volume, device) in
             volumes.iter().flat_map(|volume| volume.devices.iter().map(move |device| (volume, device)))
@@ -91,16 +89,14 @@ impl System {
             let config =
                 DeviceConfig { store, membership: Some(membership.clone()), settings: settings.clone(), holder: None };
             let machine = Device::over(config, Box::new(ModelStorage::new(object)));
-            let costs = ProcessorCosts::device(&parameters.processor);
             let disk = Some(DiskModel::new(&parameters.disk));
             let id = NodeId::Device(*device);
-            system.engine.add(id, Role::Device(Box::new(machine)), costs, disk, clock(parameters, &mut clocks));
+            system.engine.add(id, Role::Device(Box::new(machine)), disk, clock(parameters, &mut clocks));
         }
         for server in lock_servers {
             let machine = LockServer::new(fixed_lock_server(server, hosts, &settings));
-            let costs = ProcessorCosts::lock_server(&parameters.processor);
             let id = NodeId::LockServer(server);
-            system.engine.add(id, Role::LockServer(Box::new(machine)), costs, None, clock(parameters, &mut clocks));
+            system.engine.add(id, Role::LockServer(Box::new(machine)), None, clock(parameters, &mut clocks));
         }
         for stream in 0..(system.hosts * system.streams_per_host) as u32 {
             // Streams start at random points of their think time.

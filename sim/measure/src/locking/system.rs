@@ -4,7 +4,6 @@ use super::manager::LockManager;
 use super::parameters::LockParameters;
 use crate::disk_latency::DiskModel;
 use crate::engine::{Engine, EngineResult, Role, fixed_host, without_timeouts};
-use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::prelude::*;
 use crate::storage::ModelStorage;
 use crate::tally::{Latencies, Measured};
@@ -57,11 +56,11 @@ impl LockingSystem {
     pub fn new(parameters: &LockParameters, seed: u64) -> LockingSystem {
         let mut seeds = Rng::new(seed);
         let (processes, devices) = (parameters.system.processes, parameters.system.devices);
-        let hardware = crate::sampler::Sampler::new(seeds.next_u64());
-        let network = NetworkModel::new(&parameters.network);
+        let sampler = crate::sampler::Sampler::new(seeds.next_u64());
+        let hardware = (&parameters.network, &parameters.processor);
         let mut system = LockingSystem {
             parameters: parameters.clone(),
-            engine: Engine::new(processes as usize, devices as usize, network, hardware),
+            engine: Engine::new(processes as usize, devices as usize, hardware, sampler),
             processes: Vec::new(),
             running: processes as usize,
             sampler: Rng::new(seeds.next_u64()),
@@ -75,8 +74,7 @@ impl LockingSystem {
         for number in 0..processes {
             let generation = Generation(number as u32 + 1);
             let host = Host::new(fixed_host(generation, &ids, &[], &without_timeouts(), seeds.next_u64()));
-            let costs = ProcessorCosts::host(&parameters.processor);
-            system.engine.add(NodeId::Host(generation), Role::Client(Box::new(host)), costs, None, clock());
+            system.engine.add(NodeId::Host(generation), Role::Client(Box::new(host)), None, clock());
             let locker = Locker::new(number, parameters.habit());
             let left = parameters.run.locks_per_process;
             system.processes.push(Process { locker, left, since: Time(0), lock_id: 0 });
@@ -90,15 +88,13 @@ impl LockingSystem {
                 holder: None,
             };
             let machine = Device::over(config, Box::new(ModelStorage::new(no_component())));
-            let costs = ProcessorCosts::device(&parameters.processor);
             let disk = Some(DiskModel::new(&parameters.disk));
-            system.engine.add(NodeId::Device(device), Role::Device(Box::new(machine)), costs, disk, clock());
+            system.engine.add(NodeId::Device(device), Role::Device(Box::new(machine)), disk, clock());
         }
         if parameters.system.locks == LockOwner::Manager {
-            let costs = ProcessorCosts::lock_server(&parameters.processor);
             let disk = Some(DiskModel::new(&parameters.lock_server_disk));
             let manager = Role::LockManager(Box::<LockManager>::default());
-            system.engine.add(NodeId::LockServer(MANAGER), manager, costs, disk, clock());
+            system.engine.add(NodeId::LockServer(MANAGER), manager, disk, clock());
         }
         system.populate();
         system

@@ -14,7 +14,6 @@
 
 use super::parameters::{RangeParameters, Sections, Start, Step};
 use crate::engine::{Engine, EngineResult, Role, fixed_host, fixed_lock_server, without_timeouts};
-use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::parameters::milliseconds;
 use crate::prelude::*;
 use crate::sampler::Sampler;
@@ -106,8 +105,8 @@ impl RangeSystem {
         let mut seeds = Rng::new(seed);
         let system = &parameters.system;
         let nodes = (system.clients / system.clients_per_node) as usize;
-        let network = NetworkModel::new(&parameters.network);
-        let mut engine = Engine::new(nodes, 0, network, Sampler::new(seeds.next_u64()));
+        let hardware = (&parameters.network, &parameters.processor);
+        let mut engine = Engine::new(nodes, 0, hardware, Sampler::new(seeds.next_u64()));
         let lock_servers: Vec<_> = (0..system.lock_servers as u16).map(LockServerId).collect();
         // Each section has one lock server, and neighbouring sections have different ones.
         let range_division = RangeDivision::RoundRobin(parameters.section_bytes());
@@ -115,13 +114,11 @@ impl RangeSystem {
         let clock = || LocalClock::exact(Time(0));
         for generation in (1..=nodes as u32).map(Generation) {
             let host = Host::new(fixed_host(generation, &[], &lock_servers, &settings, seeds.next_u64()));
-            let costs = ProcessorCosts::host(&parameters.processor);
-            engine.add(NodeId::Host(generation), Role::Host(Box::new(host)), costs, None, clock());
+            engine.add(NodeId::Host(generation), Role::Host(Box::new(host)), None, clock());
         }
         for id in lock_servers {
             let server = LockServer::new(fixed_lock_server(id, nodes, &settings));
-            let costs = ProcessorCosts::lock_server(&parameters.processor);
-            engine.add(NodeId::LockServer(id), Role::LockServer(Box::new(server)), costs, None, clock());
+            engine.add(NodeId::LockServer(id), Role::LockServer(Box::new(server)), None, clock());
         }
         engine.delay_acks(milliseconds(parameters.tcp.delayed_ack_ms));
         RangeSystem {
