@@ -125,23 +125,14 @@ fn an_inspection_tells_for_how_long_a_transaction_has_been_undecided() {
 stories! {
     story;
 
-    fn a_promise_never_to_prepare_is_kept():
+    fn a_promise_never_to_prepare_is_kept_and_outlives_a_restart():
         "a1@0";
         "b asks a1" => "b: a1: NeverPrepared";
         "a1 pre 5" => "a1: Prewrite TooLate for a1"; // It was delayed, not lost.
         "a1 write 5" => "a1: Write TooLate for a1";
-
-    fn a_promise_never_to_prepare_outlives_a_restart():
-        "a1@0";
-        "b asks a1" => "b: a1: NeverPrepared";
         "restart";
         "a1 pre 5" => "a1: Prewrite TooLate";
         "a1 write 5" => "a1: Write TooLate";
-
-    fn a_retraction_is_final():
-        "a1@0 retracts" => "a1 is over: Abort";
-        "a1 retracts" => "a1 is over: Abort";
-        "a1 write 5" => "a1: Write NoPrewrite";
 
     fn a_retracted_intent_is_undone_and_a_late_copy_of_its_write_refused():
         "a1@0 write 5 =7" => "a1 written";
@@ -153,34 +144,28 @@ stories! {
         "b asks a1" => "b: a1: Prepared";
         "a1 retracts" => "a1: Prepared";
 
-    fn a_retraction_outlives_a_restart():
+    fn a_retraction_is_final_and_outlives_a_restart():
         // The first copy waits until such stamps are reserved: after a restart the device knows nothing else of it.
         "a1@0 retracts" => "a1 is over: Abort";
         "a1 retracts" => "a1 is over: Abort";
+        "a1 write 5" => "a1: Write NoPrewrite";
         "restart";
         "a1 write 5" => "a1: Write TooLate";
 
-    fn an_intent_outlives_a_restart_and_can_be_committed():
-        "a1@0 prepare 5 =4" => "a1 accepted, a1 written";
+    fn intents_outlive_a_restart_and_can_be_committed_and_aborted():
+        "a1@0 prepare 5+2 =4" => "a1 accepted, a1 written";
         "a1 ends";
         "a2@10 prepare 5 =8" => "a2 accepted, a2 written";
+        "a3@11 prepare 6 =9" => "a3 accepted, a3 written";
         "restart";
         "b1@2900000 read 5" => "a2 blocks"; // The undecided intent still blocks higher stamps.
         "b commits a2" => "b1 has 8 at last";
         "pass 50ms" => "b: a2 is over: Commit";
-        "restart";
-        "b2@3000000 read 5" => "b2 has 8"; // The decision outlives another restart.
-
-    fn an_intent_outlives_a_restart_and_can_be_aborted():
-        "a1@0 prepare 5 =4" => "a1 accepted, a1 written";
-        "a1 ends";
-        "a2@10 prepare 5 =8" => "a2 accepted, a2 written";
-        "restart";
-        "b1@2900000 read 5" => "a2 blocks";
-        "b aborts a2" => "b1 has 4 at last, b: a2 is over: Abort";
+        "b2@2900001 read 6" => "a3 blocks";
+        "b aborts a3" => "b2 has 4 at last, b: a3 is over: Abort";
         "pass 50ms";
         "restart";
-        "b2@3000000 read 5" => "b2 has 4";
+        "b3@3000000 read 5+2" => "b3 has 8 4"; // The decisions outlive another restart.
 
     fn an_abort_promise_for_a_stamp_of_next_year_is_not_made():
         "a1@31536000000000";
@@ -227,10 +212,6 @@ stories! {
         "a1@0 arrive 5"; // The first copy only makes the device reserve such stamps.
         "a1 arrive 5" => "a1: Write NoPrewrite";
         "a1 pre 5" => "a1: Prewrite TooLate for a1";
-
-    fn a_write_refused_for_want_of_its_prewrite_is_refused_after_a_restart_too():
-        "a1@0 arrive 5"; // Without the reservation, the refusal would not outlive the restart.
-        "a1 arrive 5" => "a1: Write NoPrewrite";
-        "restart";
+        "restart"; // Without the reservation, the refusal would not outlive it.
         "a1 pre 5" => "a1: Prewrite TooLate";
 }

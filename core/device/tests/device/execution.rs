@@ -202,19 +202,18 @@ stories! {
         "a2 ends";
         "b1@3000001 read 5" => "b1 has 11";
 
-    fn a_part_that_comes_before_its_column_is_kept():
+    fn a_part_that_comes_before_its_column_is_kept_for_a_second():
         "a1@1000";
         "1 sends a1 =1";
         "pass 900ms";
         "a1 gathers zeros";
         "2 sends a1 =2" => "a1 written";
-
-    fn a_part_that_comes_before_its_column_is_kept_for_a_second():
-        "a1@1000";
-        "1 sends a1 =1";
+        "a1 ends";
+        "a2@1000";
+        "1 sends a2 =1";
         "pass 1100ms";
-        "a1 gathers zeros";
-        "2 sends a1 =2";
+        "a2 gathers zeros";
+        "2 sends a2 =2";
 
     fn a_repeated_column_is_answered_with_what_is_missing():
         "a1@0 pre 5" => "a1 accepted";

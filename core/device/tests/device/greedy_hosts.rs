@@ -8,34 +8,30 @@ const GREEDY: Generation = Generation(5);
 const OTHER: Generation = Generation(6);
 const RANGE: BlockRange = BlockRange { start: 4, count: 2 };
 
+/// A host holds locks for longer than a lease: of a read, or of a write that reads first.
 #[test]
 fn locks_stay_with_a_host_that_lives() {
     for is_write in [false, true] {
-        locks_stay(is_write);
-    }
-}
-
-/// A host holds locks for longer than a lease: of a read, or of a write that reads first.
-fn locks_stay(is_write: bool) {
-    let mut bench = Bench::new();
-    let locked = |bench: &Bench, host, sequence| {
-        Actor::new(host, sequence, bench.stamp(host, sequence as i64)).on(LOCKED, Ordering::DeviceLock)
-    };
-    let reader = locked(&bench, GREEDY, 1);
-    let command = if is_write { reader.read_and_prewrite(RANGE) } else { reader.read(RANGE) };
-    assert!(matches!(bench.ask(GREEDY, command), Some(Reply::Data { .. })));
-    let end = bench.now.time.after(Settings::default().host_lease * 2);
-    let mut sequence = 1;
-    while bench.now.time < end {
-        sequence += 1;
-        let writer = locked(&bench, OTHER, sequence);
-        bench.say(OTHER, writer.prewrite(RANGE));
-        bench.pass(Settings::default().heartbeat);
-        bench.say(GREEDY, Command::Heartbeat);
-        bench.say(OTHER, Command::Heartbeat);
-        // What the reader finds on other devices has to match.
-        let heard = bench.heard.remove(&OTHER).unwrap_or_default();
-        assert!(!heard.iter().any(|answer| matches!(answer.reply, Reply::Accepted { .. })), "{heard:?}");
+        let mut bench = Bench::new();
+        let locked = |bench: &Bench, host, sequence| {
+            Actor::new(host, sequence, bench.stamp(host, sequence as i64)).on(LOCKED, Ordering::DeviceLock)
+        };
+        let reader = locked(&bench, GREEDY, 1);
+        let command = if is_write { reader.read_and_prewrite(RANGE) } else { reader.read(RANGE) };
+        assert!(matches!(bench.ask(GREEDY, command), Some(Reply::Data { .. })));
+        let end = bench.now.time.after(Settings::default().host_lease * 2);
+        let mut sequence = 1;
+        while bench.now.time < end {
+            sequence += 1;
+            let writer = locked(&bench, OTHER, sequence);
+            bench.say(OTHER, writer.prewrite(RANGE));
+            bench.pass(Settings::default().heartbeat);
+            bench.say(GREEDY, Command::Heartbeat);
+            bench.say(OTHER, Command::Heartbeat);
+            // What the reader finds on other devices has to match.
+            let heard = bench.heard.remove(&OTHER).unwrap_or_default();
+            assert!(!heard.iter().any(|answer| matches!(answer.reply, Reply::Accepted { .. })), "{heard:?}");
+        }
     }
 }
 

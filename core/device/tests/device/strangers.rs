@@ -2,7 +2,7 @@
 //! up, or block other hosts indefinitely.
 
 use crate::bench::*;
-use crate::story::{Told, sent_to, tell};
+use crate::story::{Told, tell};
 use std::collections::BTreeSet;
 
 #[test]
@@ -103,14 +103,6 @@ fn a_late_copy_of_a_task_is_dropped_once_the_task_is_settled() {
         bench.say(A, remove);
         assert!(bench.device.store().object(OBJECT).is_some(), "silent: {silent}");
     }
-}
-
-#[test]
-fn a_write_whose_participants_leave_out_this_device_is_refused() {
-    let (mut bench, [writer]) = Bench::new().with_actors([(A, 1, 0)]);
-    bench.ask(A, writer.prewrite(BLOCK));
-    let write = sent_to(writer.write(BLOCK, 7), &[1]);
-    assert_eq!(bench.ask(A, write), failed(writer, Step::Write, Failure::Malformed));
 }
 
 #[test]
