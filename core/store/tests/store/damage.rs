@@ -33,21 +33,35 @@ pub fn home_of(bench: &Bench, value: u64) -> u64 {
 }
 
 #[test]
-fn a_corrupt_block_is_lost_alone_until_it_is_overwritten() {
+fn a_damaged_block_is_lost_alone_until_it_is_overwritten() {
     let mut bench = at_home();
     let mut found = 0;
-    for (value, block) in [(505, 21), (900, 40), (7900, 40)] {
-        checkpoint(&mut bench, 10_000 + value);
+    // A bit differs, or a sector is unreadable: in the block's data, or in its header.
+    for (value, block, unreadable) in
+        [(505, 21, None), (900, 40, None), (7900, 40, None), (7505, 21, Some(512)), (14_900, 40, Some(4096))]
+    {
+        checkpoint(&mut bench, 30_000 + value);
         let home = home_of(&bench, value);
-        bench.disk.corrupt(home + 100);
+        match unreadable {
+            None => bench.disk.corrupt(home + 100),
+            Some(sector) => bench.disk.break_at(home + sector),
+        }
         assert_eq!(bench.read(block, 1), Err(Failure::Lost { block }));
-        assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "the first damaged block is reported");
+        assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "only this block of the read is lost");
         found += 1;
         assert_eq!(bench.counter("blocks_corrupt"), found, "a block is counted once until it is written");
         bench.write(value, vec![data(block, 1, value + 7000)]);
         assert_eq!(bench.read(block, 1), Ok(pattern(value + 7000)));
     }
-    assert_eq!(bench.read(22, 10), Ok(patterns(506..516)));
+    checkpoint(&mut bench, 60_000);
+    assert_eq!(bench.read(16, 16), Ok([patterns(500..505), pattern(14_505), patterns(506..516)].concat()));
+    // If several blocks are unreadable, the first one is reported.
+    for value in [514, 503, 502] {
+        let home = home_of(&bench, value);
+        bench.disk.break_at(home);
+    }
+    assert_eq!(bench.read(16, 16), Err(Failure::Lost { block: 18 }));
+    assert_eq!(bench.read(20, 10), Ok([pattern(504), pattern(14_505), patterns(506..514)].concat()));
 }
 
 #[test]
@@ -58,29 +72,6 @@ fn a_block_in_anothers_place_is_lost() {
     bench.disk.put(other, &stride.into());
     assert_eq!(bench.read(22, 1), Err(Failure::Lost { block: 22 }));
     assert_eq!(bench.read(21, 1), Ok(pattern(505)));
-}
-
-#[test]
-fn a_block_on_an_unreadable_sector_is_lost_alone_until_it_is_overwritten() {
-    let mut bench = at_home();
-    for (value, block) in [(505, 21), (900, 40)] {
-        // The sector is in the block's data, or in its header.
-        let home = home_of(&bench, value) + if block == 21 { 512 } else { 4096 };
-        bench.disk.break_at(home);
-        assert_eq!(bench.read(block, 1), Err(Failure::Lost { block }));
-        assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "only this block of the read is lost");
-        bench.write(value, vec![data(block, 1, value + 7000)]);
-        assert_eq!(bench.read(block, 1), Ok(pattern(value + 7000)));
-    }
-    checkpoint(&mut bench, 2000);
-    assert_eq!(bench.read(16, 16), Ok([patterns(500..505), pattern(7505), patterns(506..516)].concat()));
-    // If several blocks are unreadable, the first one is reported.
-    for value in [514, 503, 502] {
-        let home = home_of(&bench, value);
-        bench.disk.break_at(home);
-    }
-    assert_eq!(bench.read(16, 16), Err(Failure::Lost { block: 18 }));
-    assert_eq!(bench.read(20, 10), Ok([pattern(504), pattern(7505), patterns(506..514)].concat()));
 }
 
 #[test]

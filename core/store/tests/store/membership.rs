@@ -250,16 +250,10 @@ fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership], 
 }
 
 #[test]
-fn a_commit_just_before_this_device_was_out_stays() {
-    for ended in [false, true] {
-        adopted_as_a_checkpoint_begins(Bench::new(1).with_members(), &[membership(4, &[(OWN, RETURNING, 3)])], ended);
-    }
-}
-
-#[test]
-fn a_first_membership_and_another_in_one_batch_follow_each_other() {
+fn a_commit_just_before_this_device_was_out_stays_also_if_the_first_membership_is_in_the_same_batch() {
     let memberships = [membership(1, &[]), membership(4, &[(OWN, RETURNING, 3)])];
     for ended in [false, true] {
+        adopted_as_a_checkpoint_begins(Bench::new(1).with_members(), &memberships[1..], ended);
         adopted_as_a_checkpoint_begins(Bench::with_object(100), &memberships, ended);
     }
 }
