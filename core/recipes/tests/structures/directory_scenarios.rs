@@ -180,20 +180,6 @@ fn without_an_idempotency_record_another_client_s_entry_is_not_taken_for_its_own
     }
 }
 
-#[test]
-fn a_change_that_comes_after_its_lock_was_broken_is_refused() {
-    let directory = small(0);
-    let mut alone = with(directory, &[("anna", 1)]);
-    let late = alone.run_part(directory.insert(name("bert"), ObjectId(2)), 2).expect("it is about to apply");
-    alone.rng = Rng::new(5);
-    // The other client looks, waits for a lease, looks again, and takes the lock.
-    alone.run_part(directory.remove(name("anna"), Expected::Anything), 3).expect("it is about to apply, too");
-    assert!(alone.now.since(Time(0)) >= directory.lease);
-    let before = alone.space.clone();
-    alone.space.execute(&late).unwrap();
-    assert_eq!(alone.space, before, "it has no effect, and the other client still has the lock");
-}
-
 /// The failure of a first request on an attribute volume, if it is refused.
 fn first_refusal<T>(mut procedure: impl Procedure<Output = Result<T, RequestFailure>>) -> Option<RequestFailure> {
     let rng = &mut Rng::new(1);

@@ -1,7 +1,6 @@
 //! Sequential execution: one operation after the other by a single client, so that each result is known.
 
 use crate::bench::*;
-use std::convert::Infallible;
 
 /// A space of objects, and one client.
 pub struct Alone {
@@ -19,17 +18,7 @@ impl Alone {
 
     /// Runs an operation to its end.
     pub fn run<P: Procedure>(&mut self, procedure: P) -> P::Output {
-        let Ok(output) = self.drive(procedure, |alone, request| Ok::<_, Infallible>(alone.execute(&request)));
-        output
-    }
-
-    /// Runs an operation until it makes another request after this many were executed, and leaves it there, as if its client crashed.
-    /// Returns that request, unless the operation ended before.
-    pub fn run_part<P: Procedure>(&mut self, procedure: P, requests: u64) -> Option<ObjectRequest> {
-        let end = self.trips + requests;
-        let part =
-            |alone: &mut Alone, request| if alone.trips < end { Ok(alone.execute(&request)) } else { Err(request) };
-        self.drive(procedure, part).err()
+        self.drive(procedure, |alone, request| alone.execute(&request))
     }
 
     /// Runs an operation that does not receive the answer to its first changing request, which was executed or not (`done`). `meanwhile`
@@ -41,7 +30,7 @@ impl Alone {
         meanwhile: impl FnOnce(&mut Space),
     ) -> P::Output {
         let (mut meanwhile, began) = (Some(meanwhile), self.now);
-        let Ok(output) = self.drive(procedure, |alone, request| {
+        let output = self.drive(procedure, |alone, request| {
             let before = alone.space.clone();
             let answer = alone.execute(&request);
             if alone.space != before
@@ -51,25 +40,25 @@ impl Alone {
                     alone.space = before;
                 }
                 meanwhile(&mut alone.space);
-                return Ok::<_, Infallible>(Answer::RequestFailure(RequestFailure::Unknown));
+                return Answer::RequestFailure(RequestFailure::Unknown);
             }
-            Ok(answer)
+            answer
         });
         assert_eq!(self.now, began, "there is nothing to wait for");
         output
     }
 
-    /// Runs an operation whose requests are answered or refused so.
-    fn drive<P: Procedure, E>(
+    /// Runs an operation whose requests are answered so.
+    fn drive<P: Procedure>(
         &mut self,
         mut procedure: P,
-        mut answers: impl FnMut(&mut Alone, ObjectRequest) -> Result<Answer, E>,
-    ) -> Result<P::Output, E> {
+        mut answers: impl FnMut(&mut Alone, ObjectRequest) -> Answer,
+    ) -> P::Output {
         let mut answer = Answer::None;
         for _ in 0..10_000 {
             answer = match procedure.resume(self.now, &mut self.rng, answer) {
-                Next::Done(output) => return Ok(output),
-                Next::Ask { request, .. } => answers(self, request)?,
+                Next::Done(output) => return output,
+                Next::Ask { request, .. } => answers(self, request),
                 Next::Await { object, name, patience, .. } => {
                     self.pass(patience);
                     Answer::Value(self.space.value(object, name))
