@@ -73,11 +73,6 @@ fn converse(exports: &[Export], options: &[Vec<u8>]) -> (OptionReplies, Result<O
 }
 
 #[test]
-fn the_greeting_offers_fixed_newstyle_without_zeroes() {
-    assert_eq!(Handshake::greeting(), *b"NBDMAGICIHAVEOPT\x00\x03");
-}
-
-#[test]
 fn go_answers_with_size_flags_and_the_requested_information_and_begins() {
     let options = [
         option(8, b""),
@@ -327,12 +322,6 @@ proptest! {
         wild in prop::collection::vec(any_wild_request(), 0..12),
     ) {
         fuzz_requests(&[start.to_vec(), wild.concat()].concat());
-    }
-
-    #[test]
-    fn random_bytes_never_panic_the_parsers(noise in prop::collection::vec(any::<u8>(), 0..2000)) {
-        fuzz_handshake(&noise);
-        fuzz_requests(&noise);
     }
 }
 

@@ -201,52 +201,15 @@ fn a_client_that_disconnects_is_not_abandoned_for_others() {
 }
 
 #[test]
-fn a_client_that_vanishes_leaves_nothing_behind() {
-    let mut server = start();
-    let mut vanishing = Client::open(&server.address, "stuck");
-    vanishing.send(&[header(WRITE, 1, 0, 3), vec![1, 2, 3]].concat());
-    await_waiting(&server, 1);
-    // Closing with an unread answer resets the connection, as the failure of the client's machine would.
-    vanishing.request(READ, 2, u64::MAX, 1);
-    vanishing.take(1);
-    drop(vanishing);
-    let mut other = Client::open(&server.address, "stuck");
-    other.request(READ, 1, 0, 3);
-    await_waiting(&server, 1);
-    server.backend.gate.send_replace(true);
-    assert_eq!(other.reply(), (1, 0));
-    drop(other);
-    await_waiting(&server, 0);
-    server.stop();
-    server.join();
-}
-
-#[test]
-fn a_stop_finishes_what_is_in_flight() {
-    let mut server = start();
-    let mut busy = Client::open(&server.address, "stuck");
-    let mut idle = Client::open(&server.address, "disk");
-    let mut choosing = Client::connect(&server.address);
-    assert_works(&mut idle);
-    busy.send(&[header(WRITE, 1, 0, 3), vec![1, 2, 3]].concat());
-    await_waiting(&server, 1);
-    server.stop();
-    assert!(idle.rest().is_empty());
-    assert!(choosing.rest().len() <= 18);
-    server.backend.gate.send_replace(true);
-    assert_eq!(busy.reply(), (1, 0));
-    assert!(busy.rest().is_empty());
-    server.join();
-}
-
-#[test]
-fn requests_that_a_stopping_server_has_not_begun_get_no_answer() {
+fn a_stop_finishes_what_is_in_flight_and_begins_nothing() {
     let mut server = Running::start(Settings { requests_max: 1, ..Settings::default() });
     let (mut client, mut idle) = (Client::open(&server.address, "stuck"), Client::open(&server.address, "disk"));
     client.send(&[header(READ, 1, 0, 512), header(READ, 2, 0, 512)].concat());
     await_waiting(&server, 1);
+    let mut choosing = Client::connect(&server.address);
     server.stop();
     assert!(idle.rest().is_empty(), "it stops");
+    assert!(choosing.rest().len() <= 18);
     server.backend.gate.send_replace(true);
     assert_eq!(client.reply(), (1, 0));
     assert_eq!(client.rest().len(), 512);
@@ -271,14 +234,6 @@ fn a_stop_waits_for_no_client_for_ever() {
     server.stop();
     assert!(busy.rest().is_empty());
     server.join();
-}
-
-#[test]
-fn clients_beyond_the_most_are_hung_up_on() {
-    let server = Running::start(Settings { clients_max: 1, ..Settings::default() });
-    let mut first = Client::open(&server.address, "disk");
-    assert!(Client::connect(&server.address).rest().is_empty());
-    assert_works(&mut first);
 }
 
 #[test]

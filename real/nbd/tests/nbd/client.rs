@@ -20,7 +20,8 @@ fn peer(name: &str, serve: impl FnOnce(UnixStream) + Send + 'static) -> (Address
 
 #[tokio::test]
 async fn many_requests_in_flight_each_get_their_own_answer() {
-    for server in [Running::start(Settings::default()), Running::start_unix()] {
+    for address in [Address::loopback(0), Address::Unix(scratch("socket"))] {
+        let server = Running::start_at(address, Settings::default());
         let client = Arc::new(Client::open(&server.address, "disk").await.unwrap());
         assert_eq!(client.bytes(), DISK_BYTES);
         // Of different lengths, so that a mismatched answer is detected.

@@ -22,12 +22,8 @@ impl Running {
         Running::start_at(Address::loopback(0), settings)
     }
 
-    /// Serves memory on a Unix socket.
-    pub fn start_unix() -> Running {
-        Running::start_at(Address::Unix(scratch("socket")), Settings::default())
-    }
-
-    fn start_at(address: Address, settings: Settings) -> Running {
+    /// Serves memory at this address.
+    pub fn start_at(address: Address, settings: Settings) -> Running {
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         let backend = Arc::new(Memory::new());
