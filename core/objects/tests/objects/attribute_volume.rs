@@ -252,16 +252,6 @@ fn blocks_that_are_no_bucket_are_refused_and_left_alone() {
 }
 
 #[test]
-fn a_write_of_the_same_value_writes_nothing() {
-    let mut attribute_volume = AttributeVolume::new(1);
-    attribute_volume.ask(&set(1, 1, 1, filled(1, 10))).unwrap();
-    let held = attribute_volume.held[&0].clone();
-    let place = BucketAddress { bucket: 0, buckets: 1 };
-    assert!(matches!(carry_out(&set(1, 1, 1, filled(1, 10)), place, &held), Effect::Nothing(Ok(_))));
-    assert!(matches!(carry_out(&get(1, 1, 1), place, &held), Effect::Nothing(Ok(_))));
-}
-
-#[test]
 fn numbers_spread_over_the_buckets_as_they_always_have() {
     let mut counts = [0u32; 16];
     for number in 0..1600 {

@@ -1,4 +1,4 @@
-//! The bounds of requests and of their results.
+//! The bounds of requests, of their results, and of the steps of a garbage collection.
 
 use crate::model::Model;
 use crate::words::*;
@@ -130,6 +130,17 @@ fn the_longest_answers_fit_into_what_is_kept_of_them() {
     let evaluation = evaluated(&mut objects, reads.into_iter().chain((0..62).map(|_| gets.clone())));
     let bytes = encode_answer(&evaluation.answer).len();
     assert!((512 << 10..=ANSWER_BYTES_MAX).contains(&bytes), "{bytes} bytes");
+}
+
+#[test]
+fn a_collection_takes_as_many_keys_as_it_may() {
+    // Two pieces, one attribute, and the record of the incarnation.
+    for (most, times) in [(1, 4), (2, 2), (3, 2), (4, 1), (100, 1)] {
+        let mut objects = Objects::with_one();
+        objects.does([command(write(0, &[1; 5000])).set(NOTE, b"x"), command(Action::Remove)]);
+        assert_eq!(objects.collect(most), times, "{most} at a time");
+        assert_eq!(objects.map.len(), 1);
+    }
 }
 
 const _: () = assert!(ANSWER_BYTES_MAX <= limits::OBJECT_ANSWER_BYTES_MAX);

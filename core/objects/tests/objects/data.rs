@@ -16,18 +16,6 @@ fn pieces(objects: &Objects) -> usize {
 }
 
 #[test]
-fn unwritten_bytes_read_as_zeros_and_take_no_room() {
-    let mut objects = Objects::with_one();
-    objects.acts(write(10_000, b"here"));
-    assert_eq!(pieces(&objects), 1);
-    assert_eq!(objects.acts(read(9998, 100)), data(b"\0\0here"));
-    assert_eq!(objects.acts(read(0, 10_000)), data(&[0; 10_000]));
-    objects.acts(write(5, b"there"));
-    assert_eq!(objects.acts(read(4, 4096)), data(&[&b"\0there"[..], &[0; 4090]].concat()));
-    assert_eq!(objects.acts(read(4095, 3)), data(&[0; 3]));
-}
-
-#[test]
 fn an_object_grows_to_a_pebibyte_and_no_further() {
     let mut objects = Objects::with_one();
     let longest = limits::OBJECT_BYTES_MAX;

@@ -4,7 +4,6 @@ mod attribute_volume;
 mod bounds;
 mod data;
 mod model;
-mod object_gc;
 mod random;
 mod request;
 mod views;

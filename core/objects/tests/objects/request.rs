@@ -1,4 +1,4 @@
-//! Single requests: what need be remembered of them, attributes of the device, and long lists. Random requests are compared with a model
+//! Single requests: what need be remembered of them, and long lists. Random requests are compared with a model
 //! (`random.rs`).
 
 use crate::words::*;
@@ -41,25 +41,6 @@ fn only_what_changes_nothing_whatever_it_finds_need_not_be_remembered() {
     }
     // Requests that no device ever accepts.
     assert!(only_asks(command(Action::Create).of(u64::MAX)));
-}
-
-#[test]
-fn every_key_is_changed_once() {
-    let mut objects = Objects::with_one();
-    let again = (0..9u8).map(|value| command(write(0, &[value])).set(NOTE, &[value]));
-    let request = ObjectRequest { commands: again.collect() };
-    let evaluation = evaluate(&request, &mut objects.map).expect("all of it is here");
-    let keys: BTreeMap<_, _> = evaluation.changes.iter().map(|change| (change.key, ())).collect();
-    assert_eq!((keys.len(), evaluation.changes.len()), (3, 3));
-}
-
-#[test]
-fn pages_of_the_device_are_read() {
-    let mut objects = Objects::with_one();
-    objects.acts(write(0, b"twelve bytes"));
-    assert_eq!(objects.value(AttributeName::OBJECT_LENGTH), &12u64.to_be_bytes()[..]);
-    assert_eq!(objects.value(AttributeName::OBJECT_LIFE), &1u64.to_be_bytes()[..]);
-    assert_eq!(objects.value(AttributeName::new(AttributeName::OBJECT_PAGE, 3)), "");
 }
 
 #[test]

@@ -32,6 +32,7 @@ impl Objects {
         let request = ObjectRequest { commands: commands.into_iter().collect() };
         let Evaluation { answer, changes, .. } = evaluate(&request, &mut self.map).expect("all of it is here");
         assert!(answer.is_ok() || changes.is_empty(), "a refused request changes nothing");
+        assert!(changes.is_sorted_by(|one, next| one.key < next.key), "each key once, ascending");
         apply(&changes, &mut self.map);
         answer
     }
@@ -50,10 +51,6 @@ impl Objects {
         let refusal = self.ask([command]).expect_err("a refusal");
         assert_eq!((refusal.command, &self.map), (0, &before));
         refusal.failure
-    }
-
-    pub fn value(&mut self, name: AttributeName) -> Bytes {
-        self.does([command(Action::Nothing).get(name)]).remove(0).values.remove(0)
     }
 
     /// Collects garbage until nothing is left. Returns the number of steps.
