@@ -117,11 +117,6 @@ fn volumes_that_make_no_sense_are_not_adopted() {
 stories! {
     story::five;
 
-    fn a_device_that_is_not_heard_after_a_restart_is_taken_out_a_lease_later():
-        "restart";
-        "4300ms 0134";
-        "200ms 0134" => "e2: 2 out";
-
     fn a_recovery_coordinator_has_time_to_be_heard_after_a_restart():
         "4600ms 0134" => "e2: 2 out";
         "2s 01234 h8" => "e3: 2 returning h8";
