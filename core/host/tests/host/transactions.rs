@@ -1,7 +1,7 @@
 //! A host's storage transactions. The tests play the devices.
 
 use crate::stage::*;
-use crate::story::{Told, raid5, stories};
+use crate::story::{raid5, stories};
 use braid_wire::Orphan;
 
 #[test]
@@ -139,18 +139,6 @@ fn a_reader_that_keeps_losing_reads_with_prewrites_and_gives_them_back() {
     assert_eq!(outcome, HostSuccess::Data(vec![vec![5; BLOCK_BYTES].into()]));
     let given_back = stage.commands();
     assert!(matches!(given_back[..], [(_, Command::Decide { outcome: Outcome::Abort, .. })]), "{given_back:?}");
-}
-
-#[test]
-fn a_silent_device_is_asked_again_and_fails_the_request_in_the_end() {
-    let mut told = raid5(&[("r reads 0", "#1 read 0")]);
-    let sent = told.open[0].clone();
-    told.stage.pass(Duration::from_secs(29));
-    let again = told.stage.commands();
-    assert!(again.len() >= 5, "sent again: {}", again.len());
-    assert!(again.iter().all(|asked| *asked == sent), "the same request");
-    // Nothing of it is left.
-    told.goes_on(&[("pass 2s", "#1 read 0, r TimedOut 0 in 30s"), ("idle?", "yes")]);
 }
 
 /// A device with this clock refuses the read.
