@@ -95,21 +95,6 @@ fn a_disk_that_takes_no_data_at_all_ends_the_store() {
     panic!("the store never fails");
 }
 
-#[test]
-fn a_slot_that_turns_bad_is_left_when_its_chunk_is_written_again() {
-    let mut bench = Bench::with_object(100);
-    bench.write(1, vec![data(16, 16, 500)]);
-    // Overwrites go to fresh slots, so the old content stays readable.
-    let bad = slots(&bench, 0..1);
-    bench.disk.bad.push(bad);
-    assert_eq!(bench.read(16, 16), Ok(patterns(500..516)));
-    for round in 0..100 {
-        bench.write(2 + round, vec![data(16, 16, 600 + round)]);
-    }
-    assert_eq!(bench.read(16, 16), Ok(patterns(699..715)));
-    assert!(bench.counter("slots_bad") <= 1);
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

@@ -2,8 +2,8 @@
 
 use crate::disk::TestDisk;
 pub use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState,
-    Membership, Now, ObjectId, Rng, Stamp, TransactionId, limits,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, Member, MemberState, Membership, Now,
+    ObjectId, Rng, Stamp, TransactionId, limits,
 };
 pub use braid_blocks::{Content, Linkage, Piece};
 pub use braid_machine::{DiskError, Effect, Effects};
@@ -351,24 +351,6 @@ fn a_commit_waits_for_company_but_not_long() {
 }
 
 #[test]
-fn a_read_on_its_way_keeps_the_slot_it_reads() {
-    let mut bench = Bench::with_object(100);
-    bench.write(1, vec![data(16, 16, 50)]);
-    let free = bench.counter("slots_free");
-    bench.disk.hold_reads = true;
-    bench.store.read(9, OBJECT, &[BlockRange::new(16, 16)], &mut bench.out);
-    bench.write(2, vec![data(16, 16, 900)]);
-    assert_eq!(bench.counter("slots_free"), free - 1, "both versions are needed");
-    bench.disk.hold_reads = false;
-    bench.run();
-    let Some(StoreEvent::Read { ticket: 9, result: Ok(pieces) }) = bench.events.pop_front() else {
-        panic!("the read was requested")
-    };
-    assert_eq!(join(&pieces), patterns(50..66), "the content as of the call");
-    assert_eq!(bench.counter("slots_free"), free);
-}
-
-#[test]
 fn no_block_is_written_home_to_a_free_slot() {
     let mut bench = Bench::with_object(100);
     bench.write(1, vec![data(16, 16, 50)]);
@@ -475,45 +457,6 @@ fn requests_that_make_no_sense_are_refused() {
     assert_eq!(bench.prepare(Intent { object: ObjectId(8), ..intent(1, vec![]) }), Err(Failure::NoSuchObject));
     assert_eq!(bench.read(99, 2), Err(Failure::OutOfRange));
     assert_eq!(bench.read(u64::MAX, 2), Err(Failure::OutOfRange));
-}
-
-#[test]
-fn objects_membership_stamps_and_decisions_outlive_a_restart_and_a_checkpoint() {
-    let mut bench = Bench::with_object(100);
-    let mut membership = Membership::first([DeviceId(1), DeviceId(2)]);
-    membership.fence = FenceTable { below: Generation(4), also: [Generation(9)].into(), ..Default::default() };
-    bench.store.adopt(2, membership.clone(), &mut bench.out);
-    bench.store.log(3, Logged::StampsReserved(Clock(5000)), &mut bench.out);
-    bench.settle();
-    bench.events.clear();
-    for sequence in 1..6 {
-        bench.write(sequence, vec![data(sequence, 1, 5)]);
-    }
-    bench.store.settle(Generation(3), 3);
-    bench.store.forget(transaction(4));
-    let mut sequence = 100;
-    for _ in 0..2 {
-        let before = bench.counter("checkpoints");
-        while bench.counter("checkpoints") == before {
-            sequence += 1;
-            bench.write(sequence, vec![data(50, 3, sequence)]);
-            bench.store.settle(Generation(3), 3);
-            bench.store.forget(transaction(sequence));
-        }
-        let recovered = bench.restart_here();
-        let commits = recovered.commits.iter().map(|commit| commit.transaction.sequence);
-        assert_eq!(commits.filter(|sequence| *sequence < 100).collect::<Vec<_>>(), [3, 5]);
-        let third = intent(3, Vec::new());
-        let Intent { transaction, stamp, epoch, participants, linkage, object, .. } = third;
-        let ranges = Vec::new();
-        let expected = RecoveredWrite { transaction, stamp, epoch, participants, linkage, object, ranges };
-        assert_eq!(recovered.commits[0], expected);
-        assert_eq!(recovered.membership.as_ref(), Some(&membership));
-        assert_eq!(recovered.stamps_reserved, Clock(5000));
-        assert_eq!(bench.store.object(OBJECT).map(|object| object.blocks), Some(100));
-        assert_eq!(bench.read(5, 1), Ok(pattern(5)));
-        assert_eq!(bench.read(50, 3), Ok(patterns(sequence..sequence + 3)));
-    }
 }
 
 #[test]

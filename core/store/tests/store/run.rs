@@ -60,6 +60,8 @@ pub struct Run {
     reading: BTreeMap<u64, Reading>,
     /// Requests for objects that hold attributes, if there are any.
     pub requests: Option<Requests>,
+    /// The stamps that are certainly reserved.
+    stamps: Clock,
     next: u64,
     /// The disk may refuse space.
     pub may_be_full: bool,
@@ -82,6 +84,7 @@ impl Run {
             transactions: BTreeMap::new(),
             reading: BTreeMap::new(),
             requests: None,
+            stamps: Clock(0),
             next: 1,
             may_be_full: false,
             only_whole_chunks: false,
@@ -254,8 +257,10 @@ impl Run {
         }
     }
 
-    /// Adopts another membership. Undecided intents may be dropped with it.
+    /// Adopts another membership, and reserves stamps. Undecided intents may be dropped with it.
     fn adopt(&mut self) {
+        let ticket = self.id();
+        self.bench.store.log(ticket, Logged::StampsReserved(Clock(ticket)), &mut self.bench.out);
         let device = DEVICES[self.rng.below(DEVICES.len() as u64) as usize];
         let membership = self.missing.next(device, self.rng.between(1, 2) as u32);
         let ticket = self.id();
@@ -384,6 +389,9 @@ impl Run {
                         .remove(&ticket)
                         .map_or((None, Ok(())), |(created, expected)| (Some(created), expected));
                     assert_eq!(result, expected);
+                    if created.is_none() {
+                        self.stamps = self.stamps.max(Clock(ticket));
+                    }
                     if let Some(created) = created.filter(|_| result.is_ok()) {
                         self.objects.insert(created.object, (created.blocks, created.redundant));
                     }
@@ -480,6 +488,7 @@ impl Run {
         assert!(
             named.chain(recovered.commits.iter().map(|commit| commit.transaction.host)).max() <= Some(view.generation)
         );
+        assert!(recovered.stamps_reserved >= self.stamps, "{} stamps are reserved", recovered.stamps_reserved.0);
         self.bench = bench;
         self.bench.now = now;
         self.bench.store.audit();
@@ -519,6 +528,9 @@ impl Run {
         let commits: BTreeSet<_> = recovered.commits.iter().map(|commit| commit.transaction).collect();
         for id in intents.iter().chain(&commits) {
             assert!(self.transactions.contains_key(id), "{id} was never requested");
+        }
+        for RecoveredWrite { transaction: TransactionId { host, sequence }, stamp, .. } in &recovered.commits {
+            assert_eq!(*stamp, Stamp { clock: Clock(*sequence), host: *host });
         }
         for intent in &recovered.intents {
             let blocks: Vec<Block> = self.transactions[&intent.transaction].writes.keys().copied().collect();
