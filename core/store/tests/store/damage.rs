@@ -75,15 +75,7 @@ fn a_block_in_anothers_place_is_lost() {
 }
 
 #[test]
-fn a_read_that_fails_but_once_brings_all_the_same() {
-    let mut bench = at_home();
-    let home = home_of(&bench, 505);
-    bench.disk.failing_reads.push(home);
-    assert_eq!(bench.read(16, 16), Ok(patterns(500..516)));
-}
-
-#[test]
-fn blocks_that_are_read_one_by_one_keep_their_slot_meanwhile() {
+fn a_read_that_fails_but_once_brings_all_and_keeps_its_slot_meanwhile() {
     let mut bench = at_home();
     let home = home_of(&bench, 505);
     bench.disk.failing_reads.push(home);
