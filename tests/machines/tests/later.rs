@@ -1,15 +1,12 @@
 //! A machine that joins an array while it runs, by a token.
 
-use braid_machines::{LONG, Machine, Machines};
+use braid_machines::{LONG, LOSS_PAUSE_MAX, Machine, Machines, PAUSE_MAX};
 use braid_processes::daemon::signal;
 use braid_processes::poll_until;
 use rustix::process::Signal;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The longest pause while nothing is lost that the volume needs.
-const PAUSE_MAX: Duration = Duration::from_secs(3);
-const LOSS_PAUSE_MAX: Duration = Duration::from_secs(20);
 /// Without a pact, leases would have ended.
 const OUTAGE: Duration = Duration::from_secs(10);
 
