@@ -31,9 +31,6 @@ pub struct MachineEntry {
     /// It runs a monitor, and neither devices nor servers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub witness: bool,
-    /// It has joined an array that had machines already: servers that stay where they are have been dealt among the others.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub later: bool,
     /// It comes never again, unless it joins anew: its monitor is no candidate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
@@ -170,8 +167,7 @@ impl Machines {
                 let (host, port) = at.or_else(before).expect("one of them is there");
                 let numbers = self.machines.values().map(|entry| entry.candidate);
                 let candidate = numbers.max().unwrap_or(0).checked_add(1).ok_or("there are too many machines")?;
-                let later = there.is_none_or(|entry| entry.later);
-                MachineEntry { candidate, host, port, witness, later, gone: false }
+                MachineEntry { candidate, host, port, witness, gone: false }
             }
         };
         let candidate = CandidateId(entry.candidate);

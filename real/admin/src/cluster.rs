@@ -87,7 +87,7 @@ impl NewCluster {
             .into_iter()
             .zip(1..)
             .map(|((witness, (name, host, port)), candidate)| {
-                (name, MachineEntry { candidate, host, port, witness, later: false, gone: false })
+                (name, MachineEntry { candidate, host, port, witness, gone: false })
             })
             .collect();
         let file =

@@ -96,10 +96,8 @@ impl ClusterFile {
     /// True if it is this machine that runs a server of this number, of those that any machine can run. They are dealt among all, and those of
     /// a machine that is not among the `live` ones go to the next one.
     pub fn deals_here(&self, number: u16, live: Option<&Live>) -> bool {
-        // A server that stays where it is must not move with a machine that joins.
         let all = live.map(|live| &live.all).filter(|all| !all.is_empty()).unwrap_or(&self.machines);
-        let deals = |entry: &MachineEntry| !entry.witness && (live.is_some() || !entry.later);
-        let names: Vec<_> = all.iter().filter(|(_, entry)| deals(entry)).map(|(name, _)| name).collect();
+        let names: Vec<_> = all.iter().filter(|(_, entry)| !entry.witness).map(|(name, _)| name).collect();
         let mut turns = names.iter().cycle().skip(usize::from(number) % names.len()).take(names.len()).copied();
         turns.find(|name| live.is_none_or(|live| live.machines.contains(*name))) == Some(&self.machine)
     }
