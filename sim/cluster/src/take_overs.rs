@@ -29,13 +29,6 @@ impl Feature for TakeOvers {
     }
 }
 
-impl Options {
-    /// The same options, in which hosts may be fenced because another one takes over from them.
-    pub fn with_take_overs(self) -> Options {
-        self.with(TakeOvers)
-    }
-}
-
 impl Activity for TakeOvers {
     /// A host asks for a file system; now and then all hosts ask for the same at once.
     fn act(&mut self, run: &mut Run, rng: &mut Rng) {

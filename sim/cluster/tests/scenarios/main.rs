@@ -13,7 +13,6 @@ mod failures;
 mod fences;
 mod files;
 mod healing;
-mod late_copies;
 mod lock_servers;
 mod losses;
 mod migration;
@@ -32,7 +31,6 @@ mod shard_space;
 mod shards;
 mod sleepers;
 mod story;
-mod take_overs;
 mod timestamps;
 
 /// Simulation allocates millions of times: with this allocator it takes a fifth less time than with the system's.

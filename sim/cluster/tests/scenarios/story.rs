@@ -1,10 +1,9 @@
 //! Common parts of scenarios: their beginning, their end, and shared functions.
 
 pub use braid_base::{
-    BLOCK_BYTES, BlockRange, DeviceId, DiskId, FileSystemId, Generation, InodeId, LockServerId, MemberState, NodeId,
-    ObjectId, Rng, ShardId, Time, TransactionId, VolumeId,
+    BLOCK_BYTES, BlockRange, DeviceId, DiskId, Generation, InodeId, LockServerId, MemberState, NodeId, ObjectId, Rng,
+    ShardId, Time, TransactionId, VolumeId,
 };
-pub use braid_cluster::object_workload::{COUNTER, command, get};
 pub use braid_cluster::{Cluster, FileSystem, HostSlot, Options, Role, ShardOptions};
 pub use braid_host::HostCounters;
 pub use braid_layout::{Layout, SitePolicy, VolumeDescription};
@@ -405,15 +404,6 @@ pub fn result_of(outcome: HostOutcome) -> CommandResult {
 /// The number that is the value of an attribute.
 pub fn number_in(result: &CommandResult) -> i64 {
     result.values[0][..].try_into().map_or(0, i64::from_be_bytes)
-}
-
-pub fn addition(object: ObjectId) -> ObjectCommand {
-    command(object, Action::FetchAndAdd { name: COUNTER, add: 1, original: true })
-}
-
-/// Whether a message has the results of a request on objects.
-pub fn are_results(message: &Message) -> bool {
-    is_answer(message, |reply| matches!(reply, Reply::Objects { .. }))
 }
 
 /// The blocks that a message writes on a device.
