@@ -209,7 +209,7 @@ pub async fn join(control: &ControlPlane, by: &str, joiner: Joiner) -> Result<Cl
         check_name(&name)?;
         if let Some((host, port)) = at.clone() {
             // What can't be is found before the token is used.
-            let new = MachineEntry { candidate: u16::MAX, host, witness, later: true, gone: false, port };
+            let new = MachineEntry { candidate: u16::MAX, host, witness, gone: false, port };
             file.machines.entry(name.clone()).or_insert(new);
             file.check().map_err(unusable)?;
         }

@@ -227,24 +227,6 @@ fn a_spare_takes_the_slot_of_a_device_that_stays_out() {
     all_is_well(array);
 }
 
-#[test]
-fn a_new_disk_is_not_read_before_it_is_whole() {
-    let (mut array, a, b) = filled_array_by(Ordering::Timestamp);
-    // No host can ask for the absent blocks.
-    array.world.network.drop_if(|_, _, message| {
-        matches!(command_of(message), Some(Command::Manage { task: Task::ListAbsent { .. }, .. }))
-    });
-    renew(&mut array, b, 4);
-    for number in 0..3 {
-        let stripe = number * 4 * BLOCK;
-        content(&mut array, a, stripe, 4 * BLOCK);
-        write(&mut array, b, stripe, BLOCK);
-    }
-    assert!(is_returning(&array, 4));
-    array.world.network.heal();
-    all_is_well_with(array, 4);
-}
-
 /// Rows of units of 16 blocks are written directly to their places, so that they can be corrupted.
 fn at_home() -> (Cluster, HostSlot, HostSlot) {
     let mut options = Options::calm("raid5:2+1", 3, 16, 4);

@@ -1,5 +1,5 @@
 //! Scenarios of writes that devices execute together (`docs/parallel-raid.md`): the failures of the paper's Table IV, each before and after
-//! the intents; devices that can't reach each other; and partials that are lost, late or doubled.
+//! the intents; devices that can't reach each other; and partials that are lost or late.
 //!
 //! In stripe 0, block `n` lies on device `n`, and the parity on device 4. A write of block 0 is small: device 0 sends its change. A write of
 //! blocks 0 and 1 is large: devices 0 and 1 send their new content, and devices 2 and 3, which only read, their old.
@@ -15,8 +15,6 @@ const READER: u16 = 2;
 const PARITY: u16 = 4;
 /// Each write with a device that takes part in it.
 const PARTS: [((u64, u64), u16); 5] = [(SMALL, DATA), (SMALL, PARITY), (LARGE, DATA), (LARGE, PARITY), (LARGE, READER)];
-/// Longer than one step of a machine, and shorter than the way of a message.
-const AN_INSTANT: Duration = Duration::from_micros(1);
 /// The time in which a write is executed, if nothing fails.
 const SOON: Duration = Duration::from_millis(20);
 
@@ -176,32 +174,6 @@ fn two_devices_that_can_not_reach_each_other_delay_a_write_by_less_than_a_lease(
     });
 }
 
-/// Runs until a device sends a partial.
-fn run_until_sent(array: &mut Cluster, sender: u16, then: Verdict) {
-    let sent = judge(array, then, move |from, _, message| from == device(sender) && is_partial(message));
-    let until = array.world.now().after(SOON);
-    while sent.get() == 0 {
-        assert!(array.world.now() < until, "device {sender} has sent nothing");
-        array.run_for(AN_INSTANT);
-    }
-}
-
-#[test]
-fn a_data_device_may_restart_between_its_change_and_its_intent() {
-    let fates = [(Verdict::Pass, 0), (Verdict::Drop, 0), (Verdict::Drop, 5_000)];
-    with_each_pair(fates, [SMALL, LARGE], array, |array, [a, b], (then, after), range| {
-        let before = content(array, b, range.0, range.1);
-        let asked = array.write(a, range.0, range.1);
-        run_until_sent(array, DATA, then);
-        // After the longer time it has its intent: it sends the change again, from the old content.
-        array.run_for(Duration::from_micros(after));
-        restart(array, DATA);
-        array.world.network.heal();
-        done_in_time(array, asked, "the data device has restarted");
-        assert_ne!(content(array, b, range.0, range.1), before);
-    });
-}
-
 /// Their partials are lost, so the device with the parity gathers; a device that only reads then refuses the repeated request.
 #[test]
 fn a_device_that_gathers_or_only_reads_may_restart_meanwhile() {
@@ -217,19 +189,6 @@ fn a_device_that_gathers_or_only_reads_may_restart_meanwhile() {
         assert!(restarted == PARITY || took < Duration::from_secs(2), "no more than another attempt: {took:?}");
         assert_ne!(content(array, b, range.0, range.1), before);
     });
-}
-
-#[test]
-fn a_partial_that_comes_twice_counts_once() {
-    let (mut array, a, b) = array();
-    judge(&mut array, Verdict::Double, |_, _, message| is_partial(message));
-    for round in 0..10 {
-        for host in [a, b] {
-            write(&mut array, host, round % 4 * BLOCK, BLOCK);
-            write(&mut array, host, round % 3 * BLOCK, 2 * BLOCK);
-        }
-    }
-    all_is_well(array);
 }
 
 /// A partial arrives long after its repetition, when later writes of the same blocks gather.
@@ -249,23 +208,6 @@ fn a_late_partial_counts_in_its_own_write_only() {
     }
     assert_eq!(counters(&array, a).executed, begun + 10, "they are sent again, and no write is attempted twice");
     all_is_well(array);
-}
-
-#[test]
-fn a_partial_may_overtake_its_column_by_less_than_a_second_or_by_more() {
-    with_each([300, 3_000], array, |array, [a, b], late| {
-        let (writer, mut columns) = (array.node(a), 0);
-        array.world.network.delay_if(Duration::from_millis(late), move |from, to, message| {
-            let is_meant = from == writer && to == device(PARITY) && is_column(message);
-            columns += u64::from(is_meant);
-            is_meant && columns <= 1
-        });
-        let before = content(array, b, 0, 2 * BLOCK);
-        let asked = array.write(a, LARGE.0, LARGE.1);
-        let took = done_in_time(array, asked, "the column is late");
-        assert!(took < Duration::from_secs(2), "{late}: {took:?}");
-        assert_ne!(content(array, b, 0, 2 * BLOCK), before);
-    });
 }
 
 #[test]

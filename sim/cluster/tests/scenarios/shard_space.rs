@@ -194,37 +194,6 @@ fn starve(play: &mut Play, before: impl FnOnce(&mut Play, HostSlot)) -> (u64, u6
 }
 
 #[test]
-fn blocks_that_one_host_does_not_use_are_called_back_for_another() {
-    for count in [1, 2, 3] {
-        let mut play = play(count, Protocol::OnePhase);
-        let (written, used, _) = starve(&mut play, |_, _| {});
-        assert_eq!(written + used, BLOCKS, "{count} shards");
-        assert_eq!((play.status().free, play.status().allotted), (0, 0));
-        play.check();
-    }
-}
-
-#[test]
-fn the_blocks_of_a_silent_host_are_waited_for_until_it_answers_or_is_fenced() {
-    // It dies, is suspended until it is fenced, or for shorter.
-    for (count, suspended, is_fenced) in [(1, 0, true), (2, 0, true), (1, 100, true), (1, 20, false)] {
-        let mut play = play(count, Protocol::OnePhase);
-        let idler = play.host;
-        let (written, used, _) = starve(&mut play, |play, idler| {
-            let node = play.array.node(idler);
-            match suspended {
-                0 => play.array.crash(node),
-                seconds => play.array.world.stall(node, Duration::from_secs(seconds)),
-            }
-        });
-        assert_eq!(written + used, BLOCKS, "{count} shards, suspended for {suspended} s");
-        let of_idler = play.array.role(idler).map_or(0, Role::idle_blocks);
-        assert_eq!(of_idler > 0, is_fenced && suspended > 0, "a fenced host does not know it yet: {of_idler}");
-        play.check();
-    }
-}
-
-#[test]
 fn a_host_that_does_not_answer_keeps_its_blocks_and_is_waited_for_once() {
     let mut play = play(1, Protocol::OnePhase);
     let mut kept = 0;

@@ -9,27 +9,6 @@ fn array() -> (Cluster, HostSlot, HostSlot) {
 }
 
 #[test]
-fn a_host_that_dies_between_its_two_writes_leaves_the_old_content() {
-    let (mut array, a, b) = array();
-    write(&mut array, a, 0, BLOCK);
-    // Data is on device 0 and parity on device 4: the devwrite of the parity never arrives.
-    die_between_two_writes(&mut array, a);
-    assert!(read(&mut array, b, 0, BLOCK).is_ok(), "the other host resolves the dead host's transaction");
-    all_is_well(array);
-}
-
-#[test]
-fn a_host_that_dies_after_both_writes_and_before_any_commit_leaves_the_new_content() {
-    let (mut array, a, b) = array();
-    array.world.network.drop_if(|_, _, message| carries_commits(message));
-    write(&mut array, a, 0, BLOCK);
-    array.crash(array.node(a));
-    array.world.network.heal();
-    content(&mut array, b, 0, BLOCK);
-    all_is_well(array);
-}
-
-#[test]
 fn a_commit_is_hurried_only_to_the_device_where_a_request_waits_for_it() {
     let (mut array, a, b) = array();
     let writer = array.node(a);
