@@ -106,7 +106,8 @@ pub fn check(machines: &BTreeMap<String, MachineEntry>) -> Result<(), String> {
     let most = u16::MAX - ports;
     let is_host = |host: &str| !host.is_empty() && (!host.contains(':') || host.starts_with('['));
     let overlap = |one: &MachineEntry, other: &MachineEntry| {
-        one.candidate < other.candidate && one.host == other.host && one.port.abs_diff(other.port) < ports
+        let are_there = !one.gone && !other.gone;
+        are_there && one.candidate < other.candidate && one.host == other.host && one.port.abs_diff(other.port) < ports
     };
     let mut pairs = machines.values().flat_map(|one| machines.values().map(move |other| (one, other)));
     match () {
@@ -151,7 +152,9 @@ impl Machines {
         let token = token.ok_or("it is not known: it is wrong, or there were many since")?;
         let (there, user) = (self.machines.get(&name), (name.clone(), nonce));
         match (&self.tokens[token], there) {
-            (Token { used_by: Some(by), .. }, Some(entry)) if *by == user => return Ok(CandidateId(entry.candidate)),
+            (Token { used_by: Some(by), .. }, Some(entry)) if *by == user && !entry.gone => {
+                return Ok(CandidateId(entry.candidate));
+            }
             (Token { used_by: Some((by, _)), .. }, _) => return Err(format!("machine {by} has used it")),
             (Token { ends, .. }, _) if *ends <= now => return Err("it has ended: make another one".into()),
             _ => {}

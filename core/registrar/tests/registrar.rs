@@ -214,8 +214,8 @@ fn description() -> ArrayDescription {
 /// Where the two are.
 fn machines() -> Machines {
     let entry = |candidate| {
-        let (host, witness, later, gone, port) = (format!("m{candidate}.lan"), false, false, false, 7400);
-        (format!("m{candidate}"), MachineEntry { candidate, host, witness, later, gone, port })
+        let (host, witness, gone, port) = (format!("m{candidate}.lan"), false, false, 7400);
+        (format!("m{candidate}"), MachineEntry { candidate, host, witness, gone, port })
     };
     Machines::new([0, 1].map(entry).into())
 }
@@ -560,6 +560,7 @@ fn a_machine_joins_by_a_token_becomes_a_candidate_and_is_known_to_the_next_leade
     let own = format!("m{}", world.leader());
     refuses(&mut world, Request::Leave { name: own.clone() }, &format!("the monitor of machine {own} leads"));
     assert!(world.answer(Request::Leave { name: "m2".into() }).is_ok());
+    refuses(&mut world, join(7, 1, "m2", at), "machine m2 has used it");
     assert_eq!(world.head.candidates, [0, 1].map(CandidateId).into());
     assert!(world.answer(token(9)).is_ok() && world.answer(join(9, 4, "m2", None)).is_ok());
     assert_eq!(world.head.candidates, [0, 1, 3].map(CandidateId).into());

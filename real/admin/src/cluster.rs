@@ -210,7 +210,7 @@ pub async fn join(control: &ControlPlane, by: &str, joiner: Joiner) -> Result<Cl
         if let Some((host, port)) = at.clone() {
             // What can't be is found before the token is used.
             let new = MachineEntry { candidate: u16::MAX, host, witness, gone: false, port };
-            file.machines.entry(name.clone()).or_insert(new);
+            file.machines.insert(name.clone(), new);
             file.check().map_err(unusable)?;
         }
         let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
@@ -223,10 +223,22 @@ pub async fn join(control: &ControlPlane, by: &str, joiner: Joiner) -> Result<Cl
                 )));
             }
             other => {
-                return Err(Failure::unreachable("no-leader", format!("no monitor that leads answers: {other:?}")));
+                let message = format!("no monitor that leads has answered, and the machine may join yet: {other:?}");
+                return Err(Failure::unreachable("no-leader", message).hint(format!(
+                    "once `braid status` shows the machine: `braid cluster join HOST:PORT --machine {name}`"
+                )));
             }
         }
-    } else if !file.machines.contains_key(&name) {
+    } else if let Some(entry) = file.machines.get(&name) {
+        if entry.gone {
+            return Err(Failure::usage("no-such-machine", format!("machine {name} was removed"))
+                .hint("it joins with a token: `braid cluster token`"));
+        }
+        if witness || at.is_some_and(|at| at != (entry.host.clone(), entry.port)) {
+            let message = format!("the array has machine {name} at {}, and does not change that", entry.http());
+            return Err(Failure::usage("bad-machines", message).hint("name it alone: `--machine NAME`"));
+        }
+    } else {
         let names = file.machines.keys().cloned().collect::<Vec<_>>().join(", ");
         return Err(Failure::usage("no-such-machine", format!("the array has no machine {name}"))
             .hint(format!("there are: {names}; another one joins with a token: `braid cluster token`")));
@@ -258,8 +270,11 @@ pub async fn token(cluster: &Cluster) -> Result<(String, Duration), Failure> {
 
 /// A machine comes never again: its monitor is no candidate any more.
 pub async fn remove(cluster: &Cluster, name: &str) -> Result<(), Failure> {
-    let role = cluster.monitors().await?.get(name).copied();
-    if role.is_some_and(|role| role != MonitorRole::Silent) {
+    // The leader knows its address, also if it has joined since this process began.
+    let there = cluster.machines(Request::Machines).await?.machines.remove(name);
+    let there = there.ok_or_else(|| Failure::usage("no-such-machine", format!("the array has no machine {name}")))?;
+    let role = cluster.monitors_of([(name.to_string(), there)].into()).await;
+    if role.values().any(|role| *role != MonitorRole::Silent) {
         let message = format!("the monitor of machine {name} runs");
         return Err(Failure::failed("monitor-running", message).hint("end `braid agent` there, and try again"));
     }

@@ -62,7 +62,7 @@ pub struct Backup {
     pub last_generation: u32,
     pub leases: BTreeMap<u32, LeaseEntry>,
     pub description: ArrayDescription,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     machines: BTreeMap<String, MachineEntry>,
     /// The copies of the monitor's record, in hexadecimal digits.
     record: [String; 2],
@@ -74,7 +74,7 @@ pub struct Backup {
 pub struct Export {
     pub machine: String,
     /// Those that it knows.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     machines: BTreeMap<String, MachineEntry>,
     made_unix_millis: u64,
     /// The last term that its monitor has seen, and the last write of that.
@@ -112,19 +112,17 @@ pub fn write<T: Serialize>(path: &Path, kind: &str, array: ArrayId, content: &T)
     let bytes = serde_json::to_vec_pretty(&sealed).expect("its content has a JSON form");
     let failed = |error| Failure::from(error).of(path.display());
     // It never overwrites one, and leaves nothing of one that can't be written.
-    private_file().create_new(true).write(true).open(path).map_err(failed)?;
-    let (new, folder) = (path.with_added_extension("new"), path.parent().filter(|folder| *folder != Path::new("")));
+    let new = path.with_added_extension(uuid::Uuid::new_v4().simple().to_string());
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let write = || {
-        let mut file = private_file().create(true).truncate(true).write(true).open(&new)?;
+        let mut file = private_file().create_new(true).write(true).open(&new)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        std::fs::hard_link(&new, path)
     };
-    write().map_err(|error| {
-        let _ = (std::fs::remove_file(&new), std::fs::remove_file(path));
-        failed(error)
-    })
+    let written = write();
+    let _ = std::fs::remove_file(&new);
+    written.and_then(|()| File::open(folder)?.sync_all()).map_err(failed)
 }
 
 /// Reads an intact file of this kind, about this array.

@@ -254,7 +254,8 @@ impl Cluster {
         let (served_elsewhere, locks_elsewhere) = (served.collect(), locks.collect());
         let agents = hosts.iter().filter(|host| host.role == AGENT).map(|host| host.report.machine.clone());
         let machines: Option<_> = agents.chain([Some(own.clone())]).collect();
-        let all = self.machines(Request::Machines).await?.machines;
+        // A leader of the release before does not know.
+        let all = self.machines(Request::Machines).await.map(|known| known.machines).unwrap_or_default();
         Ok(machines.map(|machines| Live { machines, served_elsewhere, locks_elsewhere, all }))
     }
 
@@ -270,34 +271,31 @@ impl Cluster {
             .collect())
     }
 
-    /// What the monitor of each machine does.
+    /// What the monitor of each machine does, as far as `cluster.json` knew them when it was read.
     pub async fn monitors(&self) -> Result<BTreeMap<String, MonitorRole>, ControlError> {
+        Ok(self.monitors_of(self.file()?.machines.clone()).await)
+    }
+
+    /// What the monitor of each of these machines does.
+    pub async fn monitors_of(&self, machines: BTreeMap<String, MachineEntry>) -> BTreeMap<String, MonitorRole> {
         let role = |says| match says {
             None => MonitorRole::Silent,
             Some(CandidateSays { has_stopped: true, .. }) => MonitorRole::Stopped,
             Some(CandidateSays { leads: Some(_), .. }) => MonitorRole::Leads,
             Some(_) => MonitorRole::StandsBy,
         };
-        Ok(self.candidates().await?.into_iter().map(|(name, says)| (name, role(says))).collect())
+        candidates_say(machines).await.into_iter().map(|(name, says)| (name, role(says))).collect()
     }
 
     /// The machines whose monitors do not say that they know this level. Those that are gone are not asked.
     pub async fn older_monitors(&self, level: Level) -> Result<Vec<String>, ControlError> {
-        let there = self.machines(Request::Machines).await?.machines;
-        let says = self.candidates().await?;
+        let mut there = self.machines(Request::Machines).await?.machines;
+        if there.is_empty() {
+            there = self.file()?.machines.clone();
+        }
+        let says = candidates_say(there.clone()).await;
         let knows = |name: &String| says.get(name).and_then(Option::as_ref).is_some_and(|says| says.knows >= level);
         Ok(there.into_iter().filter(|(name, entry)| !entry.gone && !knows(name)).map(|(name, _)| name).collect())
-    }
-
-    async fn candidates(&self) -> Result<BTreeMap<String, Option<CandidateSays>>, ControlError> {
-        let mut asked = JoinSet::new();
-        for (name, machine) in self.file()?.machines.clone() {
-            asked.spawn(async move {
-                let answered = http::call(&machine.http(), (Method::GET, STATE), Vec::new(), STATE_WAIT).await;
-                (name, answered.ok().and_then(|(_, body)| serde_json::from_slice(&body).ok()))
-            });
-        }
-        Ok(asked.join_all().await.into_iter().collect())
     }
 
     fn open(&self) -> Result<&(ClusterFile, LeaderClient), ControlError> {
@@ -340,7 +338,11 @@ impl Cluster {
         let (machines, path) = (self.machines(Request::Machines).await?.machines, self.folder.path(CLUSTER));
         let before = file::read::<ClusterFile>(&path)?.unwrap_or(self.file()?.clone());
         let next = ClusterFile { machines, ..before.clone() };
-        if next == before || next.check().is_err() {
+        if next == before {
+            return Ok(before);
+        }
+        if let Err(reason) = next.check() {
+            tracing::warn!("the machines that the leader knows can't be together here: {reason}");
             return Ok(before);
         }
         let _lock = self.folder.lock()?;
@@ -500,6 +502,18 @@ impl Cluster {
     fn asked_to_end(&self) -> MutexGuard<'_, BTreeSet<Generation>> {
         self.known.asked_to_end.lock().expect("no holder panics")
     }
+}
+
+/// What the monitor of each of these machines says, if it answers.
+async fn candidates_say(machines: BTreeMap<String, MachineEntry>) -> BTreeMap<String, Option<CandidateSays>> {
+    let mut asked = JoinSet::new();
+    for (name, machine) in machines {
+        asked.spawn(async move {
+            let answered = http::call(&machine.http(), (Method::GET, STATE), Vec::new(), STATE_WAIT).await;
+            (name, answered.ok().and_then(|(_, body)| serde_json::from_slice(&body).ok()))
+        });
+    }
+    asked.join_all().await.into_iter().collect()
 }
 
 /// Where the candidates are. The one of this machine is asked first.

@@ -160,23 +160,38 @@ pub async fn run(
     outcome
 }
 
+/// So many renewals of a lease are seen before its agent counts as alive: a change of the leader looks like one.
+const RENEWALS_OF_ONE_THAT_LIVES: u32 = 3;
+
 /// The description of an array on several machines, when no other process runs what this machine has: the agent of a copied machine would run
 /// the same devices. An agent that was killed has ended when its devices have no leases any more. One whose lease is renewed lives.
 async fn open_alone(control: &ControlPlane) -> Result<ArrayDescription, Failure> {
     let description = cluster::open(control).await?;
-    let (begun, lease) = (Instant::now(), description.leases().lease());
+    let (lease, mut last, mut renewals) = (description.leases().lease(), None, 0);
     while let Some(own) = control.cluster() {
-        let waited = begun.elapsed();
         let agents = own.own_agents(lease).await;
-        let is_renewed = |(is_known, silent): &(bool, Duration)| *is_known && *silent + HEARTBEAT < waited;
+        // A new leader takes all leases for renewed, once.
+        let renewed = |(is_known, silent): &(bool, Duration)| {
+            Instant::now().checked_sub(*silent).filter(|_| *is_known && !silent.is_zero())
+        };
+        if let Some(at) = agents.as_ref().ok().and_then(|agents| agents.iter().filter_map(renewed).max())
+            && last.is_none_or(|last| at > last + HEARTBEAT / 2)
+        {
+            renewals += 1;
+            last = Some(at);
+        }
         match agents {
-            Ok(agents) if agents.iter().any(is_renewed) => {
+            Ok(_) if renewals > RENEWALS_OF_ONE_THAT_LIVES => {
                 let message = "another process runs this machine's devices";
                 let hint = "end it; if this is a copy of that machine, or of its folder, it can't run beside it";
                 return Err(Failure::failed("machine-twice", message).hint(hint));
             }
             Ok(agents) if agents.iter().all(|(_, silent)| *silent > lease + lease / 10) => break,
-            _ => tokio::time::sleep(HEARTBEAT).await,
+            Ok(_) => tokio::time::sleep(HEARTBEAT).await,
+            Err(error) => {
+                tracing::warn!("can't read whether another agent of this machine lives: {error}");
+                tokio::time::sleep(HEARTBEAT).await;
+            }
         }
     }
     Ok(description)

@@ -82,7 +82,9 @@ impl LeaderClient {
         while let Some(left) = within.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
             let candidates = self.candidates.read().unwrap_or_else(PoisonError::into_inner).clone();
             let count = candidates.len();
-            let index = self.last.load(Ordering::Relaxed) % count.max(1);
+            // The list may have become shorter.
+            let last = self.last.load(Ordering::Relaxed);
+            let index = last % count.max(1);
             let Some(address) = candidates.get(index) else { break };
             let answered = http::call(address, (method.clone(), path), body.clone(), left.min(CALL_WAIT)).await;
             let may_be_made = match answered {
@@ -115,7 +117,7 @@ impl LeaderClient {
                 return Err(AskError::Unknown { why });
             }
             // Another request may have found the leader meanwhile.
-            let _ = self.last.compare_exchange(index, (index + 1) % count, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.last.compare_exchange(last, (index + 1) % count, Ordering::Relaxed, Ordering::Relaxed);
             if index + 1 == count {
                 sleep(PAUSE).await;
             }
@@ -127,5 +129,6 @@ impl LeaderClient {
 /// True if a request leads to the same when it is made twice. A replacement that was made is refused the second time, as one that came too
 /// late is; and silence is judged for the time at which a request arrives.
 fn is_repeatable(request: &Request) -> bool {
-    !matches!(request, Request::Replace { .. } | Request::Expire { .. } | Request::ExpireOne { .. })
+    use Request::{Expire, ExpireOne, Leave, Replace};
+    !matches!(request, Replace { .. } | Expire { .. } | ExpireOne { .. } | Leave { .. })
 }
