@@ -197,23 +197,3 @@ fn two_phase_a_worker_that_evaluates_again_replaces_its_verdicts() {
         assert_eq!(world.answers.get(&2), Some(&Answer::Refused), "{protocol}");
     }
 }
-
-#[test]
-fn presume_commit_a_late_request_after_an_abort_is_not_done() {
-    for protocol in [PresumeCommit, EarlyPrepare] {
-        let mut world = world(protocol, false);
-        play(&mut world, "started");
-        let update = world.fresh.pop().expect("it was sent");
-        world.crash(COORDINATOR);
-        // The worker has heard nothing yet, and hears of the abort first. Early prepare sends UPDATE again, if PREPARED was durable.
-        world.wake(COORDINATOR);
-        assert!(world.settle());
-        let before = world.servers[&WORKER].durable.clone();
-        world.deliver(&update);
-        // Otherwise it would prepare, and presume a commit.
-        assert!(world.servers[&WORKER].waiting.is_empty(), "{protocol}");
-        assert!(world.settle());
-        assert_eq!(world.servers[&WORKER].durable, before);
-        world.check_at_rest();
-    }
-}
