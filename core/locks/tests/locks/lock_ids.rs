@@ -46,18 +46,6 @@ fn no_lock_is_granted_before_its_host_is_on_the_disk() {
 }
 
 #[test]
-fn the_impatient_are_refused_when_they_have_waited_for_long() {
-    let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
-    bench.lock(TWO, 1, Exclusive, (0, 8), IMPATIENT);
-    bench.pass(settings().lock_timeout - Duration::from_nanos(1));
-    assert_eq!(bench.hear(TWO), None);
-    bench.pass(Duration::from_nanos(1));
-    assert_eq!(bench.hear(TWO), Some(LockReply::Refused { lock_id: 1, refusal: LockRefusal::Timeout }));
-    assert_eq!(bench.server.counters().timeouts, 1);
-}
-
-#[test]
 fn cached_locks_are_revoked_until_they_are_returned() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Shared, (0, 8), LockTerm::Cached);
