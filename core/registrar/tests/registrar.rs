@@ -38,6 +38,13 @@ impl World {
         World::of([ARRAY; 2])
     }
 
+    /// One of the two leads.
+    fn led() -> World {
+        let mut world = World::new();
+        world.pass(Duration::from_secs(10));
+        world
+    }
+
     /// Two registrars that take the array for these.
     fn of(arrays: [ArrayId; 2]) -> World {
         let now = Now { time: Time(1 << 40), clock: Clock(0) };
@@ -264,8 +271,7 @@ fn is_lease(reply: &MonitorReply) -> bool {
 
 #[test]
 fn the_heir_of_a_leader_goes_on_with_its_record() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
+    let mut world = World::led();
     let leader = world.leader();
     assert_eq!((world.epoch(leader), world.epoch(1 - leader)), (Some(Epoch(1)), None));
     world.fence(leader, 7);
@@ -294,8 +300,7 @@ fn a_record_that_is_missing_is_not_taken_for_that_of_a_new_array() {
 
 #[test]
 fn a_candidate_that_can_not_use_the_record_leaves_it_to_the_other() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
+    let world = World::led();
     let mut other = World::of([ArrayId([2; 16]), ARRAY]);
     (other.head, other.keys) = (Head { leader: None, ..world.head }, world.keys);
     other.pass(Duration::from_secs(20));
@@ -304,8 +309,7 @@ fn a_candidate_that_can_not_use_the_record_leaves_it_to_the_other() {
 
 #[test]
 fn a_leader_that_is_to_end_while_it_can_not_write_goes_on() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
+    let mut world = World::led();
     let leader = world.leader();
     world.cut = Some(leader);
     world.pass(STEP * 30);
@@ -367,8 +371,7 @@ fn a_key_has_one_text_and_one_that_can_not_be_read_is_named() {
 
 #[test]
 fn a_change_is_answered_when_it_is_durable_and_the_next_leader_has_it() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
+    let mut world = World::led();
     assert_eq!(world.replace(with_volume), Ok(Reply::Replaced));
     assert_eq!(world.answer(take(1)), Ok(Reply::Taken(Generation(101))));
     assert_eq!(world.answer(take(2)), Ok(Reply::Taken(Generation(102))));
@@ -401,8 +404,7 @@ fn a_change_is_answered_when_it_is_durable_and_the_next_leader_has_it() {
 
 #[test]
 fn a_new_leader_expires_no_host_for_being_unheard() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
+    let mut world = World::led();
     for nonce in 0..2 {
         world.answer(take(nonce)).expect("taken");
     }
@@ -429,8 +431,7 @@ fn a_new_leader_expires_no_host_for_being_unheard() {
 
 #[test]
 fn a_lock_server_loses_its_lease_when_it_can_not_serve_any_more_whoever_leads() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
+    let mut world = World::led();
     let role = format!("{LOCK_SERVER_ROLE}0");
     world.answer(Request::Take { nonce: 1, role, report: String::new() }).expect("taken");
     let mut lives = || world.answer(Request::ExpireOne { host: Generation(101), length: Duration::ZERO });
@@ -452,8 +453,7 @@ fn a_lock_server_loses_its_lease_when_it_can_not_serve_any_more_whoever_leads() 
 
 #[test]
 fn silence_is_judged_for_the_time_at_which_a_request_arrives() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
+    let mut world = World::led();
     (0..2).for_each(|nonce| drop(world.answer(take(nonce)).expect("taken")));
     // A former leader may have renewed them within its doubt.
     world.pass(Duration::from_secs(2));
@@ -471,8 +471,7 @@ fn silence_is_judged_for_the_time_at_which_a_request_arrives() {
 
 #[test]
 fn a_change_that_is_too_large_or_contradicts_itself_is_refused() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
+    let mut world = World::led();
     let many = |next: &mut ArrayDescription| (0..127).for_each(|_| with_volume(next));
     assert!(matches!(world.replace(many), Err(Refused::Entries(EntryError::TooLarge { .. }))));
     let twice = |next: &mut ArrayDescription| next.volumes = vec![volume(0), volume(0)];
@@ -527,8 +526,7 @@ fn a_leader_that_gets_no_long_answers_leaves_the_array_to_the_other() {
 
 #[test]
 fn a_machine_joins_by_a_token_becomes_a_candidate_and_is_known_to_the_next_leader() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
+    let mut world = World::led();
     let refuses = |world: &mut World, request: Request, why: &str| {
         let before = (world.head.candidates.clone(), world.keys.clone());
         let refused = world.answer(request).expect_err("it is refused").to_string();
@@ -568,8 +566,7 @@ fn a_machine_joins_by_a_token_becomes_a_candidate_and_is_known_to_the_next_leade
 
 #[test]
 fn a_token_is_good_for_an_hour() {
-    let mut world = World::new();
-    world.pass(Duration::from_secs(10));
+    let mut world = World::led();
     (0..70).for_each(|secret| assert!(world.answer(token(secret)).is_ok()));
     let join = |world: &mut World, secret| world.answer(join(secret, 1, "m2", Some(("m2.lan", 7400))));
     assert!(matches!(join(&mut world, 5), Err(Refused::Token(why)) if why.starts_with("it is not known")));
