@@ -1,6 +1,6 @@
 //! Migrating volumes: after any sequence of writes and copies, both locations have the same content.
 
-use super::model::{Model, answer, apply, lost};
+use super::model::{Blocks, Model, answer, apply, lost};
 use super::{BLOCK, noise};
 use crate::{Absences, Layout, MovePlan, New, Old, Placement, VolumeDescription};
 use braid_base::{BlockRange, DeviceId, VolumeId};
@@ -28,6 +28,20 @@ pub(super) fn moving(which: usize) -> VolumeDescription {
     let first = volume.place_for(&to);
     volume.moving = Some(Box::new(Placement { layout: to.beginning_at(first), devices: ring(to_ring) }));
     volume
+}
+
+/// What devices hold if both locations have the content of the first.
+pub(super) fn on_both_sides(volume: &VolumeDescription, own: Model) -> Blocks {
+    let target = volume.target().unwrap();
+    let none = vec![BTreeMap::new(); target.devices.len()];
+    let mut there = Model { layout: target.layout, bytes: own.bytes, devices: none };
+    there.place(BlockRange::new(0, BLOCKS));
+    let mut held = own.devices;
+    held.resize(volume.holders().len(), BTreeMap::new());
+    for (position, blocks) in volume.target_positions().into_iter().zip(there.devices) {
+        held[position].extend(blocks);
+    }
+    held
 }
 
 #[derive(Clone, Debug)]
@@ -60,9 +74,8 @@ proptest! {
         let holders = volume.holders();
         let gone: Vec<usize> = (0..holders.len()).filter(|position| out.contains(&holders[*position])).collect();
         let unavailable = lost(&gone);
-        let empty = |layout| Model { layout, bytes: vec![0; (BLOCKS * BLOCK) as usize], devices: Vec::new() };
-        let mut own = empty(volume.layout);
-        own.devices = vec![BTreeMap::new(); volume.devices.len()];
+        let none = vec![BTreeMap::new(); volume.devices.len()];
+        let mut own = Model { layout: volume.layout, bytes: vec![0; (BLOCKS * BLOCK) as usize], devices: none };
         own.write(0, BLOCKS * BLOCK, &New::Data(noise(9, BLOCKS * BLOCK)));
         let mut devices = own.devices.clone();
         devices.resize(holders.len(), BTreeMap::new());
@@ -80,16 +93,7 @@ proptest! {
             let old: Old = answer(&devices, &unavailable, plan.shares(), Want::Data);
             apply(&mut devices, plan.shares(), plan.compute(&new, &old));
         }
-        let target = volume.target().unwrap();
-        let mut there = empty(target.layout);
-        there.devices = vec![BTreeMap::new(); target.devices.len()];
-        there.bytes.clone_from(&own.bytes);
-        there.place(BlockRange::new(0, BLOCKS));
-        let mut expected = own.devices;
-        expected.resize(holders.len(), BTreeMap::new());
-        for (position, blocks) in volume.target_positions().into_iter().zip(there.devices) {
-            expected[position].extend(blocks);
-        }
+        let mut expected = on_both_sides(&volume, own);
         gone.iter().for_each(|position| expected[*position].clear());
         for (position, (found, expected)) in devices.iter().zip(&expected).enumerate() {
             let blocks = |held: &BTreeMap<u64, bytes::Bytes>| held.keys().copied().collect::<Vec<_>>();

@@ -1,9 +1,9 @@
 //! Updates: whichever of the blocks change, the devices have the same content as after a write of all of them.
 
 use super::model::{Blocks, Model, answer, apply, lost, put_pieces};
-use super::moving::{BLOCKS, moving};
+use super::moving::{BLOCKS, moving, on_both_sides};
 use super::{BLOCK, layouts, noise};
-use crate::{Absences, Layout, MovePlan, New, Placement, Share, UpdatePlan, VolumeDescription};
+use crate::{Absences, Layout, MovePlan, New, Share, UpdatePlan, VolumeDescription};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_blocks::{Content, Piece, Want};
 use proptest::prelude::*;
@@ -119,14 +119,6 @@ proptest! {
         apply(&mut devices, plan.shares(), plan.compute(after, &changed, &old));
 
         own.place(blocks);
-        let Placement { layout, .. } = volume.moving.as_deref().unwrap();
-        let mut there = Model { layout: *layout, bytes: own.bytes.clone(), devices: vec![BTreeMap::new(); layout.devices()] };
-        there.place(BlockRange::new(0, BLOCKS));
-        let mut expected = own.devices;
-        expected.resize(devices.len(), BTreeMap::new());
-        for (position, held) in volume.target_positions().into_iter().zip(there.devices) {
-            expected[position].extend(held);
-        }
-        prop_assert!(devices == expected);
+        prop_assert!(devices == on_both_sides(&volume, own));
     }
 }
