@@ -116,38 +116,26 @@ fn explore(
 }
 
 #[test]
-fn one_operation_ends_well_with_two_crashes_anywhere() {
-    for (protocol, states) in Protocol::ALL.into_iter().zip([2000, 2000, 700, 30]) {
-        explore(protocol, 2, vec![operation(1, 0, &[1], &[])], &[&[1]], 2, (states, 1));
+fn operations_are_committed_and_refused_each_by_itself_with_two_crashes_anywhere() {
+    let cases: [(_, &[u8], _); 3] = [
+        (vec![operation(1, 0, &[1], &[])], &[1], [2000, 2000, 700, 30]),
+        (vec![operation(1, 0, &[1], &[1])], &[1], [300, 300, 400, 60]),
+        (vec![operation(1, 0, &[1], &[]), operation(2, 0, &[1], &[1])], &[1, 2], [2000, 2000, 700, 30]),
+    ];
+    for (operations, asks, states) in cases {
+        for (protocol, states) in Protocol::ALL.into_iter().zip(states) {
+            explore(protocol, 2, operations.clone(), &[asks], 2, (states, 1));
+        }
     }
 }
 
 #[test]
-fn a_refused_operation_takes_effect_nowhere() {
-    for (protocol, states) in Protocol::ALL.into_iter().zip([300, 300, 400, 60]) {
-        explore(protocol, 2, vec![operation(1, 0, &[1], &[1])], &[&[1]], 2, (states, 1));
+fn one_phase_operations_of_two_coordinators_or_on_one_object_end() {
+    let other = ClientOperation { object: 1, ..operation(2, 0, &[1], &[]) };
+    for (other, states) in [(operation(2, 1, &[0], &[]), 300), (other, 100)] {
+        let operations = vec![operation(1, 0, &[1], &[]), other];
+        explore(Protocol::OnePhase, 2, operations, &[&[1], &[2]], 2, (states, 1));
     }
-}
-
-#[test]
-fn grouped_operations_are_committed_and_refused_each_by_itself() {
-    for (protocol, states) in Protocol::ALL.into_iter().zip([2000, 2000, 700, 30]) {
-        let operations = vec![operation(1, 0, &[1], &[]), operation(2, 0, &[1], &[1])];
-        explore(protocol, 2, operations, &[&[1, 2]], 2, (states, 1));
-    }
-}
-
-#[test]
-fn two_servers_that_coordinate_for_each_other_both_end() {
-    let operations = || vec![operation(1, 0, &[1], &[]), operation(2, 1, &[0], &[])];
-    explore(Protocol::OnePhase, 2, operations(), &[&[1], &[2]], 2, (300, 1));
-}
-
-#[test]
-fn operations_on_the_same_object_have_one_order() {
-    let other = || ClientOperation { object: 1, ..operation(2, 0, &[1], &[]) };
-    let operations = || vec![operation(1, 0, &[1], &[]), other()];
-    explore(Protocol::OnePhase, 2, operations(), &[&[1], &[2]], 2, (100, 1));
 }
 
 #[test]
