@@ -131,17 +131,8 @@ fn try_write(before: &Model, position: usize, absence: &Absence, offset: u64, le
 }
 
 #[test]
-fn every_write_to_mirrors_and_narrow_stripes_with_a_device_missing() {
-    try_all(&["raid1:2", "raid1:3", "raid5:2+1"], 1);
-}
-
-#[test]
-fn every_write_to_stripes_with_a_device_missing() {
-    try_all(&["raid5:3+1"], 1);
-}
-
-#[test]
-fn many_writes_to_wide_stripes_with_a_device_missing() {
+fn every_write_with_a_device_missing_and_many_of_those_to_wide_stripes() {
+    try_all(&["raid1:2", "raid1:3", "raid5:2+1", "raid5:3+1"], 1);
     try_all(&["raid5:4+1"], 3);
 }
 
