@@ -20,6 +20,8 @@ pub const TWO: Generation = Generation(12);
 pub const THREE: Generation = Generation(13);
 pub const PATIENT: LockTerm = LockTerm::Transaction { impatient: false };
 pub const IMPATIENT: LockTerm = LockTerm::Transaction { impatient: true };
+/// The answer to a heartbeat.
+pub const BEAT: Option<LockReply> = Some(LockReply::Heartbeat { sent: Time(0) });
 
 pub struct Bench {
     pub server: LockServer,

@@ -167,9 +167,7 @@ impl ClientHost {
             }
         }
     }
-}
 
-impl ClientHost {
     pub fn next_wake(&self) -> Option<Time> {
         let wakes = self.next_tick.into_iter().chain(self.client.deadline()).min();
         wakes.filter(|_| !self.fenced)
