@@ -68,11 +68,24 @@ impl Bench {
     }
 
     pub fn new() -> Bench {
-        let start = Generation(1);
+        Bench::with(config(Generation(1)))
+    }
+
+    /// A server of the locks of volumes.
+    pub fn of_volumes() -> Bench {
+        Bench::with(LockServerConfig::of_volumes(LockServerId(0), Generation(1), BTreeSet::new(), settings()))
+    }
+
+    /// A server whose hosts end when they have given back their last lock.
+    pub fn of_files() -> Bench {
+        Bench::with(LockServerConfig { ends_without_locks: true, ..config(Generation(1)) })
+    }
+
+    fn with(config: LockServerConfig) -> Bench {
         let mut bench = Bench {
-            server: LockServer::new(config(start)),
+            start: config.start,
+            server: LockServer::new(config),
             now: Now { time: Time(1_000_000_000), clock: Clock(0) },
-            start,
             disk: MemoryDisk::new(DISK_BYTES),
             stalled: false,
             heard: BTreeMap::new(),
@@ -80,23 +93,6 @@ impl Bench {
             renewals: 0,
             check_every_step: true,
         };
-        bench.take(Input::Start);
-        bench
-    }
-
-    /// A server of the locks of volumes.
-    pub fn of_volumes() -> Bench {
-        let mut bench = Bench::new();
-        let config = LockServerConfig::of_volumes(LockServerId(0), bench.start, BTreeSet::new(), settings());
-        bench.server = LockServer::new(config);
-        bench.take(Input::Start);
-        bench
-    }
-
-    /// A server whose hosts end when they have given back their last lock.
-    pub fn of_files() -> Bench {
-        let mut bench = Bench::new();
-        bench.server = LockServer::new(LockServerConfig { ends_without_locks: true, ..config(bench.start) });
         bench.take(Input::Start);
         bench
     }
