@@ -29,21 +29,16 @@ fn a_migration_whose_operation_dies_is_continued_from_what_is_noted() {
 }
 
 #[test]
-fn two_operations_that_continue_one_migration_do_no_harm() {
+fn a_migration_is_not_ended_by_who_copied_one_before_whatever_else_happens() {
     let budget = Budget { continuers: 1, operations: 0, ..quiet() };
-    ends_with("two", continued(budget), &["Ok(Changed)", "Err(Held(", "Err(Migration)"]);
-}
-
-#[test]
-fn a_migration_that_was_given_up_and_begun_again_is_not_ended_by_who_copied_the_first() {
-    let budget = Budget { restarts: 1, continuers: 1, notes: 1, operations: 0, settlers: 0, ..quiet() };
-    ends_with("restarted", continued(budget), &["Ok(Changed)", "Err(Migration)"]);
-}
-
-#[test]
-fn lost_answers_and_restarts_do_no_harm() {
-    let budget = Budget { lost: 1, continuers: 1, restarts: 1, operations: 0, settlers: 0, ..quiet() };
-    ends_with("all at once", continued(budget), &["Ok(Changed)", "Err(Migration)"]);
+    let restarted = Budget { restarts: 1, settlers: 0, ..budget.clone() };
+    for (what, budget, expected) in [
+        ("two continue it", budget, &["Ok(Changed)", "Err(Held(", "Err(Migration)"][..]),
+        ("given up and begun again", Budget { notes: 1, ..restarted.clone() }, &["Ok(Changed)", "Err(Migration)"]),
+        ("also lost answers", Budget { lost: 1, ..restarted }, &["Ok(Changed)", "Err(Migration)"]),
+    ] {
+        ends_with(what, continued(budget), expected);
+    }
 }
 
 #[test]
