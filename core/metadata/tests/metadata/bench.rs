@@ -86,18 +86,14 @@ impl Bench {
 
     /// A server of the first shard of a new file system.
     pub fn of_shards(shards: u8) -> Bench {
-        let mut bench = Bench::blank_of(shards);
+        let mut bench = Bench::blank(shards);
         bench.take(Input::Start);
         assert_eq!(*bench.server.service(), MetadataService::Serving);
         bench
     }
 
     /// A server that has not started, on a formatted volume.
-    pub fn blank() -> Bench {
-        Bench::blank_of(1)
-    }
-
-    fn blank_of(shards: u8) -> Bench {
+    pub fn blank(shards: u8) -> Bench {
         let parts = format(ARRAY, FILE_SYSTEM, VOLUME_BYTES, 77).expect("the volume is large enough");
         let start = Generation(1);
         Bench {
@@ -351,15 +347,14 @@ pub fn name_of(name: &str) -> Bytes {
     Bytes::copy_from_slice(name.as_bytes())
 }
 
+/// Creates a regular file.
 pub fn create(name: &str) -> FileCommand {
-    FileCommand::Create {
-        parent: ROOT,
-        name: name_of(name),
-        node: NewInode::Regular,
-        exclusive: true,
-        owner: Owner::default(),
-        mode: 0o644,
-    }
+    creation(name, NewInode::Regular)
+}
+
+pub fn creation(name: &str, node: NewInode) -> FileCommand {
+    let (parent, name, owner) = (ROOT, name_of(name), Owner::default());
+    FileCommand::Create { parent, name, node, exclusive: true, owner, mode: 0o644 }
 }
 
 pub fn unlink(name: &str) -> FileCommand {
@@ -368,12 +363,6 @@ pub fn unlink(name: &str) -> FileCommand {
 
 /// A link with the longest target.
 pub fn symbolic_link(name: &str) -> FileCommand {
-    FileCommand::Create {
-        parent: ROOT,
-        name: name_of(name),
-        node: NewInode::SymbolicLink { target: vec![b'x'; limits::SYMBOLIC_LINK_BYTES_MAX].into() },
-        exclusive: true,
-        owner: Owner::default(),
-        mode: 0o777,
-    }
+    let target = vec![b'x'; limits::SYMBOLIC_LINK_BYTES_MAX].into();
+    creation(name, NewInode::SymbolicLink { target })
 }

@@ -29,6 +29,6 @@ fn a_check_answers_no_host() {
 
 #[test]
 fn a_check_reports_a_volume_without_a_file_system() {
-    let mut bench = Bench::blank();
+    let mut bench = Bench::blank(1);
     assert_eq!(bench.check(), (vec![Finding::Blank], 0));
 }

@@ -38,11 +38,7 @@ fn a_verdict_of_a_later_build_ends_the_command() {
         let mut bench = Bench::of_shards(2);
         // Some names of directories belong to the other shard.
         let sequence = (0..99).find_map(|number| {
-            let mut command = create(&number.to_string());
-            if let FileCommand::Create { node, .. } = &mut command {
-                *node = NewInode::Directory;
-            }
-            let sequence = bench.ask(ONE, command);
+            let sequence = bench.ask(ONE, creation(&number.to_string(), NewInode::Directory));
             bench.reply(ONE, sequence).is_none().then_some(sequence)
         });
         assert!(matches!(last(&bench), Some(Body::Update { .. })), "{:?}", bench.peers);
