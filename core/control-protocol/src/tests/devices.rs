@@ -344,13 +344,16 @@ fn two_additions_of_one_disk_add_one_device() {
 }
 
 #[test]
-fn a_number_that_another_device_has_had_is_refused() {
-    let mut world = DeviceWorld::of_addition(QUIET);
-    world.is_used = true;
-    assert_eq!(explore(world, is_completed), ["Err(NumberUsed)".to_string()].into());
-    let mut world = DeviceWorld::new(Some(DeviceState::Ready), QUIET);
-    world.begin(FIRST, DeviceChange::adding(FIRST, DEVICE, DiskId(9), timing()));
-    assert_eq!(explore(world, is_completed), ["Err(NumberUsed)".to_string()].into());
+fn a_number_that_another_device_has_had_and_a_disk_for_no_device_are_refused() {
+    let mut used = DeviceWorld::of_addition(QUIET);
+    used.is_used = true;
+    let mut taken = DeviceWorld::new(Some(DeviceState::Ready), QUIET);
+    taken.begin(FIRST, DeviceChange::adding(FIRST, DEVICE, DiskId(9), timing()));
+    let mut none = DeviceWorld::new(None, QUIET);
+    none.begin(FIRST, replacement(NEW, false));
+    for (world, end) in [(used, "Err(NumberUsed)"), (taken, "Err(NumberUsed)"), (none, "Err(NoDevice)")] {
+        assert_eq!(explore(world, is_completed), [end.to_string()].into());
+    }
 }
 
 #[test]
@@ -403,11 +406,4 @@ fn a_replacement_ends_when_another_disk_was_requested_since() {
     let world = DeviceWorld::of_replacement(true, Some(replacement(DiskId(7), true)), QUIET);
     let ends = explore(world, |world| assert!(world.administrators.living.is_empty(), "{world:#?}"));
     ends_with(&ends, &["Ok(Changed)", "Err(Lost)"]);
-}
-
-#[test]
-fn a_device_that_there_is_not_gets_no_disk() {
-    let mut world = DeviceWorld::new(None, QUIET);
-    world.begin(FIRST, replacement(NEW, false));
-    assert_eq!(explore(world, is_completed), ["Err(NoDevice)".to_string()].into());
 }

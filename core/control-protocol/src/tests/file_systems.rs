@@ -494,12 +494,8 @@ fn a_server_that_does_not_end_is_fenced_and_one_that_begins_late_is_too() {
 #[test]
 fn a_deletion_is_completed_by_whoever_continues_it() {
     for (lost, deaths) in [(2, 0), (0, 1)] {
-        let world = FileSystemWorld::new(
-            1,
-            Server::Serves,
-            deletion(),
-            Budget { lost, deaths, settlers: 1, ..Budget::default() },
-        );
+        let budget = Budget { lost, deaths, settlers: 1, ..Budget::default() };
+        let world = FileSystemWorld::new(1, Server::Serves, deletion(), budget);
         let ends = explore(world, |world| {
             let is_left = world.state() == Some(FileSystemState::Deleting);
             let has_died = world.administrators.deaths < deaths;
