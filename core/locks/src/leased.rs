@@ -109,6 +109,11 @@ impl Machine for LeasedLockServer {
         if self.is_silent && matches!(input, Input::Message { .. } | Input::Wake) {
             return out.ignore(Ignored::NoLease);
         }
+        if self.is_silent {
+            // A disk command has ended, and no silence is judged.
+            self.server.engine.hear_all(now.time);
+            self.server.engine.arm_patrol(now.time);
+        }
         let input = input.convert(|_| unreachable!("it was taken"), |result| result);
         self.server.step(now, input, &mut effects);
         effects.drain_ignored().for_each(|why| out.ignore(why));

@@ -470,7 +470,7 @@ impl MonitorClient {
                 None
             }
             MonitorReply::Lease { sent, length, stamps, .. } if lease.has_asked(sent) => {
-                lease.extend(cx.settings, sent, length);
+                lease.extend(cx.now.time, cx.settings, sent, length);
                 Some(DeviceEvent::Lease { stamps })
             }
             _ => {

@@ -150,18 +150,30 @@ impl Device {
 
     /// Grants a lease. It expires later here than at the device.
     pub fn grant(&mut self, now: Time, settings: &Settings) {
-        self.lend(now, settings.device_lease + settings.device_lease / LEASE_MARGIN);
+        self.lend(now, Device::span(settings));
     }
 
-    /// The lease is that of this process, or of one that is not known.
-    pub fn hold(&mut self, holder: Option<u64>) {
+    /// How long a lease runs here.
+    pub fn span(settings: &Settings) -> Duration {
+        settings.device_lease + settings.device_lease / LEASE_MARGIN
+    }
+
+    /// True if it is known which process had the last lease.
+    pub fn is_held(&self) -> bool {
+        self.holder.is_some()
+    }
+
+    /// The lease is that of this process, or of one that is not known. Another leader may have granted that process a later one `within` this
+    /// time.
+    pub fn hold(&mut self, holder: Option<u64>, within: Duration) {
         self.holder = holder;
-        self.held_until = self.lease_ends().unwrap_or_default();
+        self.held_until = self.lease_ends().unwrap_or_default().after(within);
     }
 
     /// Takes it for leased for so long.
     pub fn lend(&mut self, now: Time, span: Duration) {
-        let until = now.after(span);
+        // A former leader may have granted it for longer.
+        let until = self.lease.map_or(Time(0), |lease| lease.until).max(now.after(span));
         let since = self.lease.filter(|lease| now < lease.until).map_or(now, |lease| lease.since);
         self.lease = Some(Lease { since, until });
     }

@@ -26,6 +26,7 @@ use braid_two_copy_record::{Progress, StoredRecord};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRequest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MonitorConfig {
@@ -266,7 +267,7 @@ impl Monitor {
                 MemberState::In | MemberState::Returning { .. } => match self.config.term {
                     Some(Term { wait, .. }) => {
                         known.lend(started, wait);
-                        known.hold(None);
+                        known.hold(None, Duration::ZERO);
                     }
                     None => known.grant(started, settings),
                 },
@@ -362,10 +363,13 @@ impl Monitor {
         }
         let lived_by = self.slot(device).lived_by;
         let known = self.devices.get_mut(&device).expect("just seen");
-        if known.waits_for_another(now.time, renewal.holder, &self.config.settings) {
+        let is_held = known.waits_for_another(now.time, renewal.holder, &self.config.settings);
+        if is_held && known.is_held() {
             return self.answer(now, NodeId::Device(device), epoch, MonitorReply::Changed, out);
         }
         let holder = renewal.holder.map(|holder| holder.number);
+        let lease = Device::span(&self.config.settings);
+        let doubt = self.config.term.map_or(Duration::ZERO, |term| term.wait.saturating_sub(lease));
         // A later report takes precedence: a duplicate that arrives late must not report an older disk, or a device that cannot serve.
         let is_late = known.is_late(now.time, &renewal, &self.config.settings);
         if is_late && (unable || epoch < lived_by) {
@@ -395,9 +399,9 @@ impl Monitor {
         } else if waits {
             self.watch.defer(device, renewal);
             MonitorReply::Changed
-        } else if may_have_lease && !known.refused && !known.last_report.unable {
+        } else if may_have_lease && !is_held && !known.refused && !known.last_report.unable {
             known.grant(now.time, &self.config.settings);
-            known.hold(holder);
+            known.hold(holder, doubt);
             self.counters.leases += 1;
             self.lease(sent)
         } else {

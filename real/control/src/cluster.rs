@@ -264,11 +264,9 @@ impl Cluster {
     pub async fn own_agents(&self, length: Duration) -> Result<Vec<(bool, Duration)>, ControlError> {
         let own = &self.file()?.machine;
         let agents = self.hosts(length).await?.into_iter().filter(|host| host.role == AGENT && !host.is_over);
-        let silent = agents.filter_map(|host| Some((host.report.machine, host.silent?)));
-        Ok(silent
-            .filter(|(of, _)| of.as_ref().is_none_or(|of| of == own))
-            .map(|(of, silent)| (of.is_some(), silent))
-            .collect())
+        let may_be_own = |host: &HostEntry| host.report.machine.as_ref().map_or(!host.is_renewed, |of| of == own);
+        let silent = agents.filter(may_be_own).filter_map(|host| Some((host.report.machine.is_some(), host.silent?)));
+        Ok(silent.collect())
     }
 
     /// What the monitor of each machine does, as far as `cluster.json` knew them when it was read.

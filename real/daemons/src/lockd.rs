@@ -82,14 +82,15 @@ impl LockDaemon {
         let callbacks = description.creation.callbacks;
         let settings = limited(Settings { callbacks, ..leases.settings() });
         let is_leased = control.cluster().is_some();
-        let (unlisted, since) = tokio::select! {
-            () = &mut stop => {
-                control.leases().release(start).await?;
-                return Ok(());
-            }
-            succeeded = succeed(&control, (id, start), leases), if is_leased => succeeded?,
-            held = may_hold(&control, start, leases), if !is_leased && is_blank => (held?, 0),
-            () = std::future::ready(()), if !is_leased && !is_blank => (BTreeSet::new(), 0),
+        let found = tokio::select! {
+            () = &mut stop => Ok(None),
+            succeeded = succeed(&control, (id, start), leases), if is_leased => succeeded.map(Some),
+            held = may_hold(&control, start, leases), if !is_leased && is_blank => held.map(|held| Some((held, 0))),
+            () = std::future::ready(()), if !is_leased && !is_blank => Ok(Some((BTreeSet::new(), 0))),
+        };
+        let Some((unlisted, since)) = found.as_ref().ok().cloned().flatten() else {
+            control.leases().release(start).await?;
+            return found.map(drop);
         };
         if is_leased || (is_blank && unlisted.is_empty()) {
             // Whoever finds the file blank again takes it for lost, and hosts for holders of locks. On several machines it may be an old one.

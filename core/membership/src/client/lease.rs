@@ -136,8 +136,12 @@ impl LeaseState {
     }
 
     /// The lease requested at `sent` was granted. It counts from that time, so that no delay of a message extends it.
-    pub fn extend(&mut self, settings: &Settings, sent: Time, length: Duration) {
+    pub fn extend(&mut self, now: Time, settings: &Settings, sent: Time, length: Duration) {
         self.join_refused = None;
+        // Such a request said that a lease ran, which is over: another process may have one since.
+        if self.holder.is_some() && self.until.is_some_and(|until| sent < until && until <= now) {
+            return;
+        }
         self.length = Some(length);
         self.until = self.until.max(Some(sent.after(length.min(settings.device_lease))));
     }
