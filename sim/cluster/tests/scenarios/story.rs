@@ -16,7 +16,7 @@ pub use braid_ordering::{Atomicity, Ordering, WriteMode};
 pub use braid_wire::{
     Action, ActionResult, AdminError, Administration, AttributeName, Command, CommandResult, Failure, FileCommand,
     FileError, FileResult, LockReply, Message, MonitorReply, NewInode, ObjectCommand, ObjectRequest, Outcome, Owner,
-    RecoveryThrottle, Reply, ShardBody, ShardMessage, Task, Undefined,
+    RecoveryThrottle, Reply, ShardBody, ShardMessage, Task,
 };
 pub use braid_world::{Disk, LocalClock, Trace, Verdict};
 pub use bytes::Bytes;
