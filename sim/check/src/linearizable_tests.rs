@@ -195,18 +195,18 @@ fn an_unknown_write_may_happen_late_but_not_twice_and_not_after_a_fence() {
     story.does("b", get(1, NAME));
     story.is_fine();
     let mut kept_out = Story::begin();
-    kept_out.ask("a", set(1, "late"));
+    let late = kept_out.ask("a", set(1, "late"));
     let now = kept_out.now();
-    kept_out.history.is_kept_out(u32::from(b'a'), HERE, now);
+    kept_out.history.is_over(late, now);
     kept_out.sees("b", NAME, Bytes::new());
     kept_out.is_fine();
     kept_out.sees("b", NAME, "late".into());
     kept_out.contradiction();
     // The request may have happened before.
     let mut before = Story::begin();
-    before.ask("a", set(1, "late"));
+    let late = before.ask("a", set(1, "late"));
     let now = before.now();
-    before.history.is_kept_out(u32::from(b'a'), HERE, now);
+    before.history.is_over(late, now);
     before.sees("b", NAME, "late".into());
     before.is_fine();
 }
@@ -248,7 +248,7 @@ fn a_look_at_something_else_does_not_come_before_what_can_only_have_happened_ear
     let long = story.ask("q", request(&[both]));
     story.happens(late);
     let now = story.now();
-    story.history.is_kept_out(u32::from(b'u'), HERE, now);
+    story.history.is_over(late, now);
     story.does("r", get(1, COUNT));
     story.end(long);
     assert_eq!(story.answer_to(long).expect("it is there")[0].values, [Bytes::new(), "late".into()]);

@@ -54,13 +54,6 @@ impl ObjectHistory {
         self.operations[id.0].outcome = Outcome::Never;
     }
 
-    /// Records that no unanswered request of this host to a device will happen from now on.
-    pub fn is_kept_out(&mut self, host: u32, device: DeviceId, now: Time) {
-        let now = self.moment(now);
-        let of_it = |op: &&mut ObjectOperation| op.client.host == host && op.device == device;
-        self.operations.iter_mut().filter(of_it).for_each(|operation| operation.outcome.is_over(now));
-    }
-
     /// Records that a request whose outcome is unknown will not happen from now on.
     pub fn is_over(&mut self, id: ObjectOperationId, now: Time) {
         let now = self.moment(now);
