@@ -163,11 +163,10 @@ impl Device {
         self.holder.is_some()
     }
 
-    /// The lease is that of this process, or of one that is not known. Another leader may have granted that process a later one `within` this
-    /// time.
-    pub fn hold(&mut self, holder: Option<u64>, within: Duration) {
+    /// The lease is that of this process, or of one that is not known, and may run until then.
+    pub fn hold(&mut self, holder: Option<u64>, until: Time) {
         self.holder = holder;
-        self.held_until = self.lease_ends().unwrap_or_default().after(within);
+        self.held_until = self.held_until.max(until);
     }
 
     /// Takes it for leased for so long.

@@ -26,7 +26,6 @@ use braid_two_copy_record::{Progress, StoredRecord};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRequest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MonitorConfig {
@@ -267,7 +266,7 @@ impl Monitor {
                 MemberState::In | MemberState::Returning { .. } => match self.config.term {
                     Some(Term { wait, .. }) => {
                         known.lend(started, wait);
-                        known.hold(None, Duration::ZERO);
+                        known.hold(None, started.after(wait));
                     }
                     None => known.grant(started, settings),
                 },
@@ -368,8 +367,9 @@ impl Monitor {
             return self.answer(now, NodeId::Device(device), epoch, MonitorReply::Changed, out);
         }
         let holder = renewal.holder.map(|holder| holder.number);
+        // The next leader may have granted the lease within the doubt of this one.
         let lease = Device::span(&self.config.settings);
-        let doubt = self.config.term.map_or(Duration::ZERO, |term| term.wait.saturating_sub(lease));
+        let held = now.time.after(self.config.term.map_or(lease, |term| term.wait.max(lease)));
         // A later report takes precedence: a duplicate that arrives late must not report an older disk, or a device that cannot serve.
         let is_late = known.is_late(now.time, &renewal, &self.config.settings);
         if is_late && (unable || epoch < lived_by) {
@@ -401,7 +401,7 @@ impl Monitor {
             MonitorReply::Changed
         } else if may_have_lease && !is_held && !known.refused && !known.last_report.unable {
             known.grant(now.time, &self.config.settings);
-            known.hold(holder, doubt);
+            known.hold(holder, held);
             self.counters.leases += 1;
             self.lease(sent)
         } else {
