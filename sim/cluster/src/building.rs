@@ -22,8 +22,8 @@ use braid_world::DiskOptions;
 
 /// The monitor takes all generations up to this one to be given out: the control plane of a run gives out a few hundred.
 const LAST_GENERATION: Generation = Generation(1 << 20);
-/// From the start of an array to leases of its devices: candidates that start make no swap for 3.3 s.
-const UNTIL_ONE_LEADS: Duration = Duration::from_secs(6);
+/// From the start of an array to leases of its devices: candidates that start make no swap for 3.3 s, and devices without a lease wait for 5.5 s.
+const UNTIL_ONE_LEADS: Duration = Duration::from_secs(11);
 
 impl Cluster {
     /// Creates an array of empty devices, all up, with its volume and the hosts that `options` ask for.
