@@ -4,7 +4,7 @@
 //! | question | answer |
 //! | --- | --- |
 //! | who may grant? | a start, while its *lease* runs: from when it sent a renewal that the leader has answered. Without it, it takes no message, sends none and judges no silence. So what a stopped process says late was said in its lease |
-//! | when does the next start begin? | when no [earlier](earlier) start has a lease that is not over. It has the leader end those: the leader does so when it has not heard one for a lease and a tenth, which it also waits after a change of the leader (`docs/leadership.md`); that is durable, and nothing renews such a lease |
+//! | when does the next start begin? | when no [`earlier`] start has a lease that is not over. It has the leader end those: the leader does so when it has not heard one for a lease and a tenth, which it also waits after a change of the leader (`docs/leadership.md`); that is durable, and nothing renews such a lease |
 //! | two next starts? | the generations of starts are given one after the other, and each start takes its own before it asks for others: so the later one sees the earlier one, and waits for it |
 //! | who may hold locks? | all hosts that have leases then ([`holders`]). Those that have none are fenced, or have given everything back. Each has to report its locks or is fenced, as after the loss of the list ([`crate::host_list`]) |
 //! | hosts that never asked for a lock? | need not report: they are [`idle`]. A host that says so may have asked the earlier start since, if it said that before the lease was over. So the description is replaced when the lease is over, and what a host says counts that has seen that revision |
